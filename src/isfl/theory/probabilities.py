@@ -1,0 +1,81 @@
+"""Sampling probabilities `q^k` from target shares, local shares and Lipschitz values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from isfl.theory.arrays import Array, ArrayLike, rows, same_width, shares, squared
+from isfl.theory.exact import exact_minimum
+from isfl.theory.feasible import Mask
+from isfl.theory.water_filling import water_filling
+
+SolverName = Literal["paper", "exact"]
+
+SOLVERS: dict[str, Callable[[Array, Array, Array, Mask], Array]] = {
+    "paper": water_filling,
+    "exact": exact_minimum,
+}
+"""Each takes (target, cost, floors, support), all (K, C), and returns feasible probabilities (K, C)."""
+
+
+def sampling_probabilities(
+    target: ArrayLike,
+    local: ArrayLike,
+    lipschitz: ArrayLike,
+    *,
+    floor: float = 0.05,
+    target_floor: float = 0.0,
+    solver: SolverName = "paper",
+) -> Array:
+    """With which probability each client should draw each class in its next local epochs.
+
+    Minimises (solver `exact`) or lowers (solver `paper`, the default) `rho(q)` subject to `sum_i q_i = 1`,
+    `q_i >= max(floor * p^k_i, target_floor * p_i)` and `q_i = 0` for classes the client does not hold.
+
+    The exact minimum is the theoretical optimum of the paper's figure on `rho`, not a good policy by
+    itself: with small floors it puts nearly all draws on the class with the smallest `L`. Use it for
+    training only with a `target_floor`.
+
+    Parameters
+    ----------
+    target : (C,) or (K, C). The shares `p` to aim at, one vector for all clients or one each.
+    local : (C,) or (K, C). The shares `p^k` of the classes on the client(s); zero where a class is missing.
+    lipschitz : like `local`. The values `L`; NaN where unknown (treated as average).
+    floor : the paper's lowest weight `varpi`, in [0, 1].
+    target_floor : a floor relative to the target, in [0, 1]; `floor + target_floor <= 1`.
+    solver : `"paper"` or `"exact"`.
+
+    Returns
+    -------
+    Probabilities in the shape of `local`. Always feasible, whatever the (valid) input.
+
+    Raises
+    ------
+    ValueError
+        naming the argument and index that is wrong.
+    """
+    if solver not in SOLVERS:
+        raise ValueError(f"solver is {solver!r}: choose one of {', '.join(map(repr, SOLVERS))}")
+    p, p_k, cost = shares("target", target), shares("local", local), squared("lipschitz", lipschitz)
+    same_width(local=p_k, target=p, lipschitz=cost)
+    clients = len(p_k)
+    p, cost = rows("target", p, clients), rows("lipschitz", cost, clients)
+    support = p_k > 0
+    floors = lowest_probabilities(p, p_k, floor, target_floor)
+    q = SOLVERS[solver](p, cost, floors, support)
+    return q[0] if np.ndim(local) == 1 else q
+
+
+def lowest_probabilities(p: Array, p_k: Array, floor: float, target_floor: float) -> Array:
+    """`max(floor * p^k_i, target_floor * p_i)` on the classes the client holds, 0 elsewhere."""
+    for name, value in (("floor", floor), ("target_floor", target_floor)):
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"{name} is {value}: it must lie in [0, 1]")
+    if floor + target_floor > 1.0:
+        raise ValueError(
+            f"floor + target_floor is {floor + target_floor:g}: more than 1 cannot be met by probabilities"
+        )
+    return np.where(p_k > 0, np.maximum(floor * p_k, target_floor * p), 0.0)

@@ -1,0 +1,67 @@
+"""How skewed are the labels? Measures of a client-by-class count matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isfl.theory.arrays import Array, ArrayLike, first, matrix
+
+
+@dataclass(frozen=True)
+class SkewCard:
+    """Distances of each client's label mix from the global one; arrays of shape (K,)."""
+
+    samples: Array
+    hellinger: Array
+    """`sqrt(1 - sum_i sqrt(p_i p^k_i))`: 0 the same mix, 1 no class in common."""
+    total_variation: Array
+    """`1/2 sum_i |p_i - p^k_i|`: the share of samples that would have to change class."""
+    missing: Array
+    """How many classes of the federation the client does not hold."""
+    effective_size: Array
+    """Effective sample size when the client draws by the global mix (restricted to its classes)."""
+
+
+def class_counts(counts: ArrayLike) -> Array:
+    """A (K, C) matrix of whole, non-negative numbers in which every client has at least one sample."""
+    array = matrix("counts", counts)
+    bad = ~(np.isfinite(array) & (array >= 0) & (array == np.floor(array)))
+    if bad.any():
+        raise ValueError(f"counts{first(bad)} is {array[bad][0]}: counts are whole numbers, not negative")
+    empty = array.sum(axis=1) == 0
+    if empty.any():
+        raise ValueError(f"counts{first(empty)} sums to 0: every client needs at least one sample")
+    return array
+
+
+def effective_sample_size(counts: ArrayLike, probabilities: ArrayLike) -> Array:
+    """`(sum_j w_j)^2 / sum_j w_j^2` over a client's samples when class `i` is drawn with probability `q_i`.
+
+    With `w = q_i / p^k_i` for a sample of class `i` this is `n / sum_i (q_i^2 / p^k_i)`: equal to `n` for
+    `q = p^k`, and close to the size of a rare class when that class is drawn most of the time.
+    """
+    n, q = class_counts(counts), matrix("probabilities", probabilities)
+    bad = (n == 0) & (q > 0)
+    if bad.any():
+        raise ValueError(f"probabilities{first(bad)} is {q[bad][0]}: the client holds no sample of that class")
+    total = n.sum(axis=1)
+    p_k = n / total[:, None]
+    spread = np.where(n > 0, q**2 / np.where(n > 0, p_k, 1.0), 0.0).sum(axis=1)
+    return total / spread
+
+
+def skew_card(counts: ArrayLike) -> SkewCard:
+    """The skew of a federation from its class counts, shape (K, C)."""
+    n = class_counts(counts)
+    total = n.sum(axis=1)
+    p, p_k = n.sum(axis=0) / n.sum(), n / total[:, None]
+    wanted = np.where(n > 0, p, 0.0)
+    return SkewCard(
+        samples=total,
+        hellinger=np.sqrt(np.maximum(1.0 - np.sqrt(p * p_k).sum(axis=1), 0.0)),
+        total_variation=0.5 * np.abs(p - p_k).sum(axis=1),
+        missing=((n == 0) & (p > 0)).sum(axis=1).astype(np.float64),
+        effective_size=effective_sample_size(n, wanted / wanted.sum(axis=1, keepdims=True)),
+    )
