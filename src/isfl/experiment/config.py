@@ -1,0 +1,125 @@
+"""The configuration of a run: a TOML file, checked, with every default filled in."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from isfl.data.splits import MixedSplit, Split
+from isfl.errors import UserError
+from isfl.federation.settings import Settings
+from isfl.models import ModelSettings
+from isfl.schema import Part
+
+
+class DataSettings(Part):
+    name: str = "fashion-mnist-mini"
+    public: int = Field(500, ge=1, description="|D_L|: public samples on which Lipschitz values are estimated")
+
+
+class Config(Settings):
+    """One run: what a federation is told, and the data, split and model it is told it for."""
+
+    data: DataSettings = DataSettings()
+    split: Split = MixedSplit()
+    model: ModelSettings = ModelSettings()
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a TOML file and apply `key.path=value` overrides."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; give the path of a TOML configuration") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as text ({error})") from None
+    return parse_config(text, str(path), overrides)
+
+
+def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> Config:
+    """The same from TOML text; `name` is what errors call it."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{name}: not valid TOML: {error}") from None
+    for override in overrides:
+        _apply(raw, override)
+    return config_from(raw, name)
+
+
+def config_from(raw: Mapping[str, Any], name: str) -> Config:
+    """Check a nested dictionary; one line for the first thing that is wrong."""
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        raise UserError(f"{name}: {_explain(error, raw)}") from None
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    if not equals or not path.strip():
+        raise UserError(f"--set {override}: write key=value, for instance --set training.rounds=10")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # an unquoted word
+    *parents, last = path.strip().split(".")
+    table = raw
+    for key in parents:
+        inner = table.setdefault(key, {})
+        if key == "scheme" and isinstance(inner, str):  # scheme = "isfl" is short for {name = "isfl"}
+            inner = table[key] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise UserError(f"--set {override}: {key!r} is {inner!r}, not a table with keys of its own")
+        table = inner
+    table[last] = value
+
+
+def _explain(error: ValidationError, raw: Mapping[str, Any]) -> str:
+    problems = error.errors()
+    first = problems[0]
+    key = _key(first["loc"], raw)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "unknown key" + _suggestion(key)
+    elif first["type"] == "missing":
+        message = "is required"
+    elif first["type"] == "union_tag_not_found":
+        message = f"needs the key {first['ctx']['discriminator']} to say which kind it is"
+    elif first["type"] == "union_tag_invalid":
+        key = f"{key}.{first['ctx']['discriminator'].strip(chr(39))}"
+        message = f"found {first['ctx']['tag']!r}; choose one of {first['ctx']['expected_tags']}"
+    elif first["type"] != "value_error":
+        message = f"found {first['input']!r}; {message[0].lower()}{message[1:]}"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{key}: {message}{more}" if key else f"{message}{more}"
+
+
+def _key(location: tuple[int | str, ...], raw: Any) -> str:
+    """The path as the user wrote it: tags that pydantic adds for the chosen kind are left out."""
+    names: list[str] = []
+    for i, step in enumerate(location):
+        inside = isinstance(raw, Mapping) and step in raw
+        inside |= isinstance(raw, Sequence) and isinstance(step, int)
+        if inside or i == len(location) - 1:
+            names.append(str(step))
+        if inside:
+            raw = raw[step]
+    return ".".join(names)
+
+
+def _suggestion(key: str) -> str:
+    close = difflib.get_close_matches(key.rsplit(".", 1)[-1], sorted(_all_keys(Config)), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _all_keys(model: type[Part]) -> set[str]:
+    """Every key that appears anywhere in the configuration."""
+    schema = model.model_json_schema()
+    tables = [schema, *schema.get("$defs", {}).values()]
+    return {key for table in tables for key in table.get("properties", {})}

@@ -1,0 +1,67 @@
+"""One line of `metrics.jsonl` from the report of a round."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from isfl.federation.evaluation import Score
+from isfl.federation.round import RoundReport
+from isfl.theory.arrays import Array
+
+
+def metrics_of(report: RoundReport) -> dict[str, Any]:
+    """Plain numbers; `None` stands for what was not measured. Accuracies are shares between 0 and 1."""
+    everyone = sum(report.clients.values(), Score(0, 0, 0))
+    classes = len(report.standard.recall)
+    worst = min(sorted(report.clients), key=lambda k: report.clients[k].accuracy)
+    line: dict[str, Any] = {
+        "round": report.round,
+        "accuracy_standard": report.standard.total.accuracy,
+        "accuracy_global": everyone.accuracy,
+    }
+    if classes > 10:
+        line["accuracy_standard_top5"] = report.standard.total.accuracy_top5
+        line["accuracy_global_top5"] = everyone.accuracy_top5
+    line |= {
+        "recall": _numbers(report.standard.recall),
+        "worst_client": worst,
+        "worst_client_accuracy": report.clients[worst].accuracy,
+        "train_loss": report.train_loss,
+        "rho_used": report.rho_used,
+        "rho_paper": report.rho_paper,
+        "rho_minimum": report.rho_minimum,
+        "bound": None,
+        "gradient_evaluations": asdict(report.gradient_evaluations),
+        "seconds": {**asdict(report.seconds), "wall": report.wall_seconds},
+        "bytes_up": report.bytes_up,
+        "bytes_down": report.bytes_down,
+        "participants": list(report.participants),
+        "refused": {str(client): reason for client, reason in report.refused.items()},
+        "dropped_samples": report.dropped_samples,
+    }
+    del line["gradient_evaluations"]["evaluation"]
+    if report.bound is not None:
+        line["bound"] = {
+            "initial": report.bound.initial,
+            "psi": report.bound.psi,
+            "sampling": report.bound.sampling,
+            "total": report.bound.total,
+            "phi": _numbers(report.bound.phi),
+            "step_condition": report.bound.step_condition,
+        }
+    return line
+
+
+def probabilities_of(report: RoundReport) -> dict[str, Any]:
+    """One line of `probabilities.jsonl`: what every participant drew with in this round."""
+    return {
+        "round": report.round,
+        "probabilities": {str(k): _numbers(q) for k, q in sorted(report.probabilities.items())},
+    }
+
+
+def _numbers(values: Array) -> list[float | None]:
+    return [float(v) if np.isfinite(v) else None for v in values]

@@ -1,0 +1,1 @@
+"""Configurations shipped with the package."""

@@ -1,0 +1,73 @@
+"""One run from configuration to run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from isfl.data import Dataset, load, partition
+from isfl.engines import LocalEngine
+from isfl.experiment.config import Config
+from isfl.experiment.directory import RunDirectory, refuse_used
+from isfl.experiment.metrics import metrics_of, probabilities_of
+from isfl.federation import run_round, start
+from isfl.federation.normalization import with_group_norm
+from isfl.models import build_model
+
+OnRound = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything a configuration asks for, in memory."""
+
+    model: nn.Module
+    clients: list[Dataset]
+    public: Dataset
+    test: Dataset
+    class_names: tuple[str, ...]
+
+
+def prepare(config: Config) -> Problem:
+    """Load, split and build; any request that cannot be met fails here, before anything is written."""
+    source = load(config.data.name)
+    parts = partition(config.split, source.train.labels.numpy(), config.data.public, config.seed)
+    clients = [source.train.subset(indices) for indices in parts.clients]
+    if config.scheme.pooled:  # the centralised reference: one client that holds D_G
+        clients = [source.train.subset(np.concatenate(parts.clients))]
+    model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
+    if config.training.batchnorm == "group":
+        model = with_group_norm(model)
+    return Problem(model, clients, source.train.subset(parts.public), source.test, source.class_names)
+
+
+def run(config: Config, out: Path, on_round: OnRound = lambda line: None) -> Path:
+    """Run all rounds; `on_round` sees each line of metrics as it is written."""
+    refuse_used(out)
+    problem = prepare(config)
+    engine = LocalEngine(problem.model, problem.clients, problem.public, problem.test, config)
+    state = start(config, engine)
+    directory = RunDirectory.create(out, config.model_dump(mode="json"), _describe(problem))
+    with torch.random.fork_rng():  # whatever a library draws from the global generator ends with the run
+        for _ in range(config.training.rounds):
+            state, report = run_round(state, config, engine)
+            line = metrics_of(report)
+            directory.append(directory.probabilities, probabilities_of(report))
+            directory.append(directory.metrics, line)
+            on_round(line)
+    directory.save_model(state.model)
+    return out
+
+
+def _describe(problem: Problem) -> dict[str, Any]:
+    return {
+        "class_names": list(problem.class_names),
+        "client_counts": [data.class_counts.tolist() for data in problem.clients],
+        "public_counts": problem.public.class_counts.tolist(),
+    }

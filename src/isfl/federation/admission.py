@@ -1,0 +1,44 @@
+"""Clients are never trusted: an update that cannot be right is refused, named and counted, and the round goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from isfl.federation.values import ClientProfile, ClientUpdate, Weights
+
+
+def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int) -> str | None:
+    """Why this update must not be aggregated, or None. `expected` has the names, shapes and types of a good model."""
+    if missing := sorted(expected.keys() - update.model.keys()):
+        return f"lacks {missing[0]!r}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+    if extra := sorted(update.model.keys() - expected.keys()):
+        return f"brings the unknown {extra[0]!r}"
+    for name, value in update.model.items():
+        if value.shape != expected[name].shape:
+            return f"{name!r} has shape {tuple(value.shape)} instead of {tuple(expected[name].shape)}"
+        if value.dtype != expected[name].dtype:
+            return f"{name!r} has type {value.dtype} instead of {expected[name].dtype}"
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            return f"{name!r} is not finite"
+    if update.num_samples != num_samples:
+        return f"claims {update.num_samples} samples where it announced {num_samples}"
+    if not np.isfinite(update.train_loss):
+        return f"reports a training loss of {update.train_loss}"
+    if not (np.isfinite(update.gradient_norm).all() and np.isfinite(update.gradient_variance).all()):
+        return "reports gradient statistics that are not finite"
+    return None
+
+
+def profile_refusal(profile: ClientProfile, num_classes: int, exact: bool) -> str | None:
+    """Why this client cannot take part at all, or None."""
+    if profile.num_samples < 1:
+        return f"has {profile.num_samples} samples"
+    counts = profile.class_counts
+    if counts is None:
+        return None
+    if counts.shape != (num_classes,) or not np.isfinite(counts).all():
+        return f"has class counts of shape {counts.shape} with {int((~np.isfinite(counts)).sum())} not finite"
+    if exact and ((counts < 0).any() or (counts != np.floor(counts)).any() or counts.sum() != profile.num_samples):
+        return f"has class counts that do not add up to its {profile.num_samples} samples"
+    return None

@@ -1,0 +1,144 @@
+"""What a client does: introduce itself, train, and (private ISFL) renew its own probabilities.
+
+Pure functions of values: the task that came, the client's own data and memory, the settings. The module
+passed in is only a place to load weights into.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+from isfl.data.dataset import Dataset
+from isfl.federation.drawing import Stream, class_probabilities, epoch_size, epochs_by_class, epochs_by_sample
+from isfl.federation.normalization import only, statistic_names, without
+from isfl.federation.objectives import calibration, loss_term
+from isfl.federation.renewal import renew
+from isfl.federation.scheme import GradientNorm, Moon
+from isfl.federation.settings import NoisedTarget, Settings
+from isfl.federation.training import train
+from isfl.federation.values import (
+    ClientMemory,
+    ClientProfile,
+    ClientUpdate,
+    RenewalReport,
+    RenewTask,
+    TrainTask,
+    Weights,
+)
+from isfl.randomness import Purpose, generator, torch_randomness
+from isfl.smoothness import estimate_lipschitz, sample_gradient_norms
+from isfl.theory.arrays import Array
+
+
+def introduce(client: int, data: Dataset, settings: Settings) -> ClientProfile:
+    """What the server is told at the start: class counts as they are, with noise, or not at all."""
+    counts = data.class_counts.astype(np.float64)
+    if isinstance(settings.target, NoisedTarget):
+        noise = generator(settings.seed, Purpose.COUNT_NOISE, client=client)
+        counts += noise.laplace(scale=1.0 / settings.target.epsilon, size=data.num_classes)
+        return ClientProfile(client, len(data), counts)
+    return ClientProfile(client, len(data), None if settings.private else counts)
+
+
+def train_client(
+    model: nn.Module, task: TrainTask, data: Dataset, settings: Settings, memory: ClientMemory
+) -> tuple[ClientUpdate, ClientMemory]:
+    """Local training of one round (Algorithm 2, lines 3 to 6)."""
+    scheme, training = settings.scheme, settings.training
+    start = time.perf_counter()
+    statistics = statistic_names(model) if training.batchnorm == "local" else frozenset[str]()
+    model.load_state_dict({**task.model, **memory.statistics})
+
+    stream = Stream(settings.seed, task.round, task.client)
+    size, labels = epoch_size(len(data), training.sampling_ratio), data.labels.numpy()
+    probabilities = _probabilities(task, data, settings, memory)
+    evaluations = 0
+    if isinstance(scheme.sampling, GradientNorm) and task.round > 1:
+        weights = _by_gradient_norm(model, data)
+        probabilities = np.asarray(np.bincount(labels, weights / weights.sum(), data.num_classes), dtype=np.float64)
+        draw, evaluations = epochs_by_sample(weights, size, stream), len(data)
+    else:
+        draw = epochs_by_class(scheme.sampling, labels, probabilities, size, stream)
+    sampling_seconds = time.perf_counter() - start
+
+    offset = calibration(probabilities, task.target) if scheme.objective.calibrate else None
+    with (
+        torch_randomness(settings.seed, Purpose.DROPOUT, round=task.round, client=task.client),
+        loss_term(scheme.objective, model, task.model, memory.local_model) as term,
+    ):
+        result = train(model, data, draw, training, logit_offset=offset, term=term)
+
+    trained: Weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    update = ClientUpdate(
+        client=task.client,
+        num_samples=len(data),
+        model=without(trained, statistics),
+        train_loss=result.loss,
+        gradient_norm=result.gradient_norm,
+        gradient_variance=result.gradient_variance,
+        training_evaluations=result.samples,
+        sampling_evaluations=evaluations,
+        training_seconds=time.perf_counter() - start - sampling_seconds,
+        sampling_seconds=sampling_seconds,
+    )
+    remembers = isinstance(scheme.objective, Moon) or _private(settings)
+    finite = all(bool(torch.isfinite(value).all()) for value in trained.values())
+    return update, ClientMemory(
+        # A model that diverged is refused by the server; remembered, it would spoil every round to come.
+        local_model=(trained if finite else memory.local_model) if remembers else None,
+        statistics=only(trained, statistics),
+        probabilities=probabilities,
+    )
+
+
+def renew_at_client(
+    model: nn.Module, task: RenewTask, data: Dataset, public: Dataset, settings: Settings, memory: ClientMemory
+) -> tuple[RenewalReport, ClientMemory]:
+    """Private ISFL: the client compares its last local model with the global one and solves its own problem."""
+    rule = settings.importance_sampling
+    assert rule is not None and memory.local_model is not None and memory.probabilities is not None
+    start = time.perf_counter()
+    local = copy.deepcopy(model)
+    model.load_state_dict(task.model)
+    # Statistics kept local stay out of the comparison, as they do at the server, which does not have them.
+    shared = without(memory.local_model, frozenset(memory.statistics))
+    local.load_state_dict({**task.model, **shared})
+    estimate = estimate_lipschitz([local], model, *public.everything(), data.num_classes)
+    shares = data.class_counts[None] / len(data)
+    result = renew(rule, task.target[None], shares, memory.probabilities[None], estimate.values)
+    report = RenewalReport(
+        client=task.client,
+        lipschitz=estimate.values[0],
+        rho_used=float(result.rho_used[0]),
+        rho_paper=float(result.rho_paper[0]),
+        rho_minimum=float(result.rho_minimum[0]),
+        dropped=int(estimate.dropped[0]),
+        evaluations=estimate.gradient_evaluations,
+        seconds=time.perf_counter() - start,
+    )
+    return report, ClientMemory(memory.local_model, memory.statistics, result.probabilities[0])
+
+
+def _private(settings: Settings) -> bool:
+    return settings.importance_sampling is not None and settings.importance_sampling.where == "client"
+
+
+def _probabilities(task: TrainTask, data: Dataset, settings: Settings, memory: ClientMemory) -> Array:
+    """What the server sent, what the client remembers from its own renewal, or what the rule starts with."""
+    if task.probabilities is not None:
+        return task.probabilities
+    if _private(settings) and memory.probabilities is not None:
+        return memory.probabilities
+    return class_probabilities(settings.scheme.sampling, data.class_counts.astype(np.float64), task.target)
+
+
+def _by_gradient_norm(model: nn.Module, data: Dataset) -> Array:
+    """ISFedAvg's weights. Samples whose gradient is not finite get none; if nothing is left, all get the same."""
+    norms = sample_gradient_norms(model, *data.everything()).numpy()
+    weights = np.where(np.isfinite(norms), norms, 0.0)
+    return weights if weights.sum() > 0 else np.ones(len(data))

@@ -1,0 +1,50 @@
+"""What a round asks of the place it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from isfl.federation.evaluation import ClassScores, Score
+from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, RenewTask, TrainTask, Weights
+from isfl.smoothness import LipschitzEstimate
+from isfl.theory.arrays import Array
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the server has to know about the model's state."""
+
+    parameters: frozenset[str]
+    """Names of the trainable parameters."""
+    statistics: frozenset[str]
+    """Names of BatchNorm statistics that stay at the clients; empty unless they are kept local."""
+
+
+class Engine(Protocol):
+    """Where a round runs. Answers may come in any order; a client that fails is simply missing from them."""
+
+    num_classes: int
+    facts: ModelFacts
+
+    def introduce(self) -> Sequence[ClientProfile]: ...
+    def initial_model(self) -> Weights: ...
+    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]: ...
+    def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport]: ...
+    def lipschitz(self, local: Sequence[Weights], reference: Weights) -> LipschitzEstimate: ...
+    def with_statistics(self, model: Weights) -> Weights:
+        """The model with BatchNorm statistics estimated on the public set."""
+        ...
+
+    def public_loss(self, model: Weights) -> Array:
+        """(C,) mean loss of each class on the public set, NaN where it has none."""
+        ...
+
+    def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
+        """D_S by class, and every client's own data."""
+        ...
+
+    def observed_probabilities(self, clients: Sequence[int]) -> Mapping[int, Array]:
+        """What clients drew with last, as far as it may be looked at: all in a simulation, none in private use."""
+        ...

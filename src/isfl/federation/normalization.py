@@ -1,0 +1,61 @@
+"""What becomes of BatchNorm statistics in a federation: averaged, kept local, or replaced by GroupNorm."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from isfl.federation.values import Weights
+
+
+def statistic_names(model: nn.Module) -> frozenset[str]:
+    """Names of the running statistics of all BatchNorm layers in the model's state."""
+    return frozenset(
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        if isinstance(module, _BatchNorm)
+        for name, _ in module.named_buffers(recurse=False)
+    )
+
+
+def without(weights: Weights, names: frozenset[str]) -> Weights:
+    return {name: value for name, value in weights.items() if name not in names}
+
+
+def only(weights: Weights, names: frozenset[str]) -> Weights:
+    return {name: value for name, value in weights.items() if name in names}
+
+
+def estimate_statistics(model: nn.Module, inputs: Tensor, batch_size: int = 128) -> None:
+    """Set the running statistics of `model` to the plain average over batches of `inputs` (the public set)."""
+    layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # cumulative average
+    was_training = model.training
+    model.eval()
+    for layer in layers:
+        layer.train()
+    with torch.no_grad():
+        for start in range(0, len(inputs), batch_size):
+            batch = inputs[start : start + batch_size]
+            if len(batch) > 1 or start == 0:
+                model(batch)
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    model.train(was_training)
+
+
+def with_group_norm(model: nn.Module) -> nn.Module:
+    """The model with a GroupNorm (at most 32 groups) in place of every BatchNorm."""
+    for name, child in model.named_children():
+        if isinstance(child, _BatchNorm):
+            groups = math.gcd(32, child.num_features)
+            setattr(model, name, nn.GroupNorm(groups, child.num_features, eps=child.eps, affine=child.affine))
+        else:
+            with_group_norm(child)
+    return model

@@ -1,0 +1,200 @@
+"""What a round is (Algorithm 2): choose clients, train, admit, aggregate, renew the probabilities, evaluate.
+
+`start` and `run_round` are functions from state to state. Where things run is the engine's business; it carries
+values and knows no algorithm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isfl.errors import UserError
+from isfl.federation.admission import profile_refusal, update_refusal
+from isfl.federation.aggregation import aggregate
+from isfl.federation.drawing import class_probabilities
+from isfl.federation.evaluation import ClassScores, Score
+from isfl.federation.interface import Engine, ModelFacts
+from isfl.federation.measuring import Measured, bound_of_round, measure_and_renew
+from isfl.federation.normalization import without
+from isfl.federation.settings import NoisedTarget, Settings
+from isfl.federation.targets import target_shares
+from isfl.federation.values import ClientUpdate, FederationState, TrainTask, payload_bytes
+from isfl.randomness import Purpose, generator
+from isfl.theory.arrays import Array
+from isfl.theory.bound import Bound
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The same split for gradient evaluations and for seconds (summed over clients)."""
+
+    training: float
+    sampling: float
+    diagnostics: float = 0.0
+    evaluation: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """Everything measured in a round."""
+
+    round: int
+    participants: tuple[int, ...]
+    refused: Mapping[int, str]
+    train_loss: float | None
+    standard: ClassScores
+    clients: Mapping[int, Score]
+    probabilities: Mapping[int, Array]
+    """What each participant drew with, as far as it may be seen."""
+    rho_used: float | None
+    rho_paper: float | None
+    rho_minimum: float | None
+    bound: Bound | None
+    dropped_samples: int
+    gradient_evaluations: Cost
+    seconds: Cost
+    wall_seconds: float
+    bytes_up: int
+    bytes_down: int
+
+
+def start(settings: Settings, engine: Engine) -> FederationState:
+    """Ask the clients who they are; the state before the first round."""
+    profiles = sorted(engine.introduce(), key=lambda profile: profile.client)
+    exact = not isinstance(settings.target, NoisedTarget)
+    for profile in profiles:
+        if reason := profile_refusal(profile, engine.num_classes, exact):
+            raise UserError(f"client {profile.client} {reason}")
+    target = target_shares(settings.target, profiles, engine.num_classes)
+    counts = None
+    if not settings.private:
+        counts = np.stack([p.class_counts for p in profiles if p.class_counts is not None])
+    rule = settings.importance_sampling
+    probabilities = None
+    if rule is not None and counts is not None:
+        probabilities = np.stack([class_probabilities(rule, c, t) for c, t in zip(counts, target, strict=True)])
+    return FederationState(
+        round=0,
+        model=engine.initial_model(),
+        target=target,
+        sizes=np.array([profile.num_samples for profile in profiles]),
+        counts=counts,
+        probabilities=probabilities,
+    )
+
+
+def participants(settings: Settings, clients: int, round: int) -> list[int]:
+    """Who takes part: a random share, the same for every engine; at least one."""
+    count = max(1, round_half_up(settings.training.participation * clients))
+    if count >= clients:
+        return list(range(clients))
+    chosen = generator(settings.seed, Purpose.PARTICIPATION, round=round).choice(clients, count, replace=False)
+    return sorted(int(client) for client in chosen)
+
+
+def round_half_up(value: float) -> int:
+    return int(np.floor(value + 0.5))
+
+
+def run_round(state: FederationState, settings: Settings, engine: Engine) -> tuple[FederationState, RoundReport]:
+    """One round. The state that comes back is all that the next one needs."""
+    began = time.perf_counter()
+    number = state.round + 1
+    tasks = [
+        TrainTask(
+            number,
+            client,
+            state.model,
+            state.target[client],
+            None if state.probabilities is None else state.probabilities[client],
+        )
+        for client in participants(settings, len(state.sizes), number)
+    ]
+    updates = sorted(engine.train(tasks), key=lambda update: update.client)
+    admitted, refused = admit(tasks, updates, state, engine.facts)
+    observed = engine.observed_probabilities([update.client for update in admitted])
+
+    new = replace(state, round=number)
+    measured: Measured | None = None
+    if admitted:
+        model, memory = aggregate(
+            settings.scheme.aggregation, state.model, admitted, state.server, engine.facts.parameters
+        )
+        if engine.facts.statistics:
+            model = engine.with_statistics(model)
+        new = replace(new, model=model, server=memory)
+        new, measured = measure_and_renew(state, new, admitted, observed, settings, engine)
+
+    evaluation_began = time.perf_counter()
+    standard, clients = engine.evaluate(new.model)
+    evaluation_seconds = time.perf_counter() - evaluation_began
+
+    is_isfl = settings.importance_sampling is not None
+    extra = (measured.evaluations, measured.seconds) if measured else (0, 0.0)
+    sampling_extra, diagnostic_extra = (extra, (0, 0.0)) if is_isfl else ((0, 0.0), extra)
+    report = RoundReport(
+        round=number,
+        participants=tuple(task.client for task in tasks),
+        refused=refused,
+        train_loss=_weighted(admitted, [u.train_loss for u in admitted]),
+        standard=standard,
+        clients=clients,
+        probabilities=observed,
+        rho_used=_mean(measured.rho_used) if measured else None,
+        rho_paper=_mean(measured.rho_paper) if measured else None,
+        rho_minimum=_mean(measured.rho_minimum) if measured else None,
+        bound=bound_of_round(state, settings, admitted, measured, engine) if measured else None,
+        dropped_samples=measured.dropped if measured else 0,
+        gradient_evaluations=Cost(
+            training=sum(u.training_evaluations for u in updates),
+            sampling=sum(u.sampling_evaluations for u in updates) + sampling_extra[0],
+            diagnostics=diagnostic_extra[0],
+        ),
+        seconds=Cost(
+            training=sum(u.training_seconds for u in updates),
+            sampling=sum(u.sampling_seconds for u in updates) + sampling_extra[1],
+            diagnostics=diagnostic_extra[1],
+            evaluation=evaluation_seconds,
+        ),
+        wall_seconds=time.perf_counter() - began,
+        bytes_up=sum(map(payload_bytes, updates)) + (measured.bytes_up if measured else 0),
+        bytes_down=sum(map(payload_bytes, tasks)) + (measured.bytes_down if measured else 0),
+    )
+    return new, report
+
+
+def admit(
+    tasks: Sequence[TrainTask], updates: Sequence[ClientUpdate], state: FederationState, facts: ModelFacts
+) -> tuple[list[ClientUpdate], dict[int, str]]:
+    """The updates to aggregate, and why the others were refused. Each client is heard once."""
+    expected = without(state.model, facts.statistics)
+    asked = {task.client for task in tasks}
+    admitted: dict[int, ClientUpdate] = {}
+    refused: dict[int, str] = {}
+    for update in updates:
+        if update.client not in asked:
+            refused[update.client] = "was not asked"
+        elif update.client in admitted:
+            refused[update.client] = "answered twice"
+        elif reason := update_refusal(update, expected, int(state.sizes[update.client])):
+            refused[update.client] = reason
+        else:
+            admitted[update.client] = update
+    for client in sorted(asked - admitted.keys() - refused.keys()):
+        refused[client] = "did not answer"
+    return [update for client, update in admitted.items() if client not in refused], refused
+
+
+def _weighted(updates: Sequence[ClientUpdate], values: Sequence[float]) -> float | None:
+    if not updates:
+        return None
+    return float(np.average(values, weights=[u.num_samples for u in updates]))
+
+
+def _mean(values: Array) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None

@@ -1,0 +1,203 @@
+"""A scheme is three independent choices: how clients sample, what they minimise, how the server aggregates.
+
+The names of the literature (`fedavg`, `isfl`, `moon`, ...) are shorthands for three such parts, and any part can
+be replaced: `scheme = {name = "isfl", objective = {kind = "moon"}}` is ISFL with MOON's objective.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from isfl.schema import Part
+from isfl.theory.probabilities import SolverName
+
+# ---------------------------------------------------------------- how a client samples
+
+
+class Shuffle(Part):
+    """FedAvg: every sample once an epoch, in random order, without replacement."""
+
+    rule: Literal["shuffle"] = "shuffle"
+
+
+class UniformClasses(Part):
+    """Uniform-IS (also RW-IS): all classes the client holds with equal probability."""
+
+    rule: Literal["uniform"] = "uniform"
+
+
+class TargetShares(Part):
+    """`p_j`-IS: the target shares, restricted to the classes the client holds."""
+
+    rule: Literal["target"] = "target"
+
+
+class Tempered(Part):
+    """`q_i` proportional to `(p^k_i)^(1 - temperature)`: 0 is the local mix, 1 uniform over classes."""
+
+    rule: Literal["tempered"] = "tempered"
+    temperature: float = Field(0.75, ge=0, le=1)
+
+
+class GradientNorm(Part):
+    """ISFedAvg: every sample by its gradient norm at the global model, refreshed each round."""
+
+    rule: Literal["gradient-norm"] = "gradient-norm"
+
+
+class ImportanceSampling(Part):
+    """ISFL: probabilities from target shares and Lipschitz values, renewed each round."""
+
+    rule: Literal["isfl"] = "isfl"
+    solver: SolverName = "paper"
+    floor: float = Field(0.05, ge=0, le=1, description="lowest IS weight: q_i >= floor * p^k_i")
+    target_floor: float = Field(0.0, ge=0, le=1, description="q_i >= target_floor * p_i")
+    where: Literal["server", "client"] = Field(
+        "server", description="who computes the probabilities; at the client, class counts never leave it"
+    )
+    reference: Literal["after", "before"] = Field(
+        "after", description="compare local models with the global model after (paper) or before the aggregation"
+    )
+    first_round: Literal["local", "target"] = Field(
+        "local", description="what the first round draws by: the local mix (weights of 1) or the target shares"
+    )
+
+    @model_validator(mode="after")
+    def _floors_can_be_met(self) -> ImportanceSampling:
+        if self.floor + self.target_floor > 1:
+            raise ValueError(f"floor + target_floor is {self.floor + self.target_floor:g}; it must not exceed 1")
+        return self
+
+
+Sampling = Annotated[
+    Shuffle | UniformClasses | TargetShares | Tempered | GradientNorm | ImportanceSampling,
+    Field(discriminator="rule"),
+]
+
+# ---------------------------------------------------------------- what a client minimises
+
+
+class _Objective(Part):
+    calibrate: bool = Field(False, description="add log(q_i / p_i) to the logits in training (prior calibration)")
+
+
+class CrossEntropy(_Objective):
+    kind: Literal["cross-entropy"] = "cross-entropy"
+
+
+class FedProx(_Objective):
+    """`+ mu/2 ||theta - theta_global||^2`."""
+
+    kind: Literal["fedprox"] = "fedprox"
+    mu: float = Field(0.2, ge=0)
+
+
+class Moon(_Objective):
+    """A contrastive term: representations close to the global model's, far from the previous local model's."""
+
+    kind: Literal["moon"] = "moon"
+    mu: float = Field(1.0, ge=0)
+    tau: float = Field(0.5, gt=0)
+
+
+Objective = Annotated[CrossEntropy | FedProx | Moon, Field(discriminator="kind")]
+
+# ---------------------------------------------------------------- how the server aggregates
+
+
+class _Weighted(Part):
+    weights: Literal["size", "client"] = Field("size", description="weigh clients by their samples, or equally")
+
+
+class Mean(_Weighted):
+    rule: Literal["mean"] = "mean"
+
+
+class ServerMomentum(_Weighted):
+    """FedAvgM: the mean update goes through a momentum buffer."""
+
+    rule: Literal["momentum"] = "momentum"
+    lr: float = Field(1.0, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+
+
+class ServerAdam(_Weighted):
+    """FedAdam: the mean update is the gradient of an Adam step without bias correction."""
+
+    rule: Literal["adam"] = "adam"
+    lr: float = Field(0.01, gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.99, ge=0, lt=1)
+    tau: float = Field(1e-3, gt=0)
+
+
+class Median(Part):
+    """Coordinate-wise median of the clients' models, each counted once."""
+
+    rule: Literal["median"] = "median"
+
+
+class TrimmedMean(Part):
+    """Coordinate-wise mean without the `trim` share of smallest and of largest values."""
+
+    rule: Literal["trimmed-mean"] = "trimmed-mean"
+    trim: float = Field(0.1, ge=0, lt=0.5)
+
+
+Aggregation = Annotated[Mean | ServerMomentum | ServerAdam | Median | TrimmedMean, Field(discriminator="rule")]
+
+# ---------------------------------------------------------------- the three together
+
+SHORTHANDS: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "uniform-is": {"sampling": {"rule": "uniform"}},
+    "pj-is": {"sampling": {"rule": "target"}},
+    "isfedavg": {"sampling": {"rule": "gradient-norm"}},
+    "isfl": {"sampling": {"rule": "isfl"}},
+    "fedprox": {"objective": {"kind": "fedprox"}},
+    "moon": {"objective": {"kind": "moon"}},
+    "tempered": {"sampling": {"rule": "tempered", "temperature": 0.75}},
+    "calibrated": {"sampling": {"rule": "tempered", "temperature": 0.5}, "objective": {"calibrate": True}},
+    "centralized": {"pooled": True},
+}
+"""What each name stands for; parts not named are FedAvg's."""
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "sampling": {"rule": "shuffle"},
+    "objective": {"kind": "cross-entropy"},
+    "aggregation": {"rule": "mean"},
+}
+
+
+class Scheme(Part):
+    """Sampling x objective x aggregation, under a name."""
+
+    name: str = "fedavg"
+    sampling: Sampling
+    objective: Objective
+    aggregation: Aggregation
+    pooled: bool = Field(False, description="one client that holds everybody's data: the centralised reference")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, given: Any) -> Any:
+        """Fill the parts in from the shorthand, then let the given ones override them key by key."""
+        if isinstance(given, str):
+            given = {"name": given}
+        if not isinstance(given, dict):
+            return given
+        name = given.get("name", "fedavg")
+        if name not in SHORTHANDS:
+            raise ValueError(f"unknown scheme {name!r}; choose one of {', '.join(SHORTHANDS)}")
+        short = SHORTHANDS[name]
+        result: dict[str, Any] = {"pooled": short.get("pooled", False), **given, "name": name}
+        for part, default in _DEFAULTS.items():
+            base = {**default, **short.get(part, {})}
+            override = given.get(part, {})
+            if isinstance(override, dict):
+                choice = next(iter(default))  # the key that tells which kind it is
+                changed = choice in override and override[choice] != base[choice]
+                result[part] = dict(override) if changed else {**base, **override}
+        return result

@@ -1,0 +1,130 @@
+"""What a federation is told once: seed, scheme, training, target, BatchNorm policy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from isfl.federation.scheme import ImportanceSampling, Scheme
+from isfl.schema import Part
+from isfl.theory.arrays import shares
+
+
+class Adam(Part):
+    kind: Literal["adam"] = "adam"
+    lr: float = Field(1e-3, gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+
+class SGD(Part):
+    kind: Literal["sgd"] = "sgd"
+    lr: float = Field(0.01, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+
+Optimizer = Annotated[Adam | SGD, Field(discriminator="kind")]
+
+
+class Training(Part):
+    """Local training and rounds; the defaults are the paper's."""
+
+    rounds: int = Field(25, ge=1, description="T_G, rounds of local training and aggregation")
+    local_epochs: int = Field(5, ge=1, description="E_l, epochs each client trains a round")
+    batch_size: int = Field(128, ge=1)
+    drop_last: bool = Field(False, description="leave the last incomplete batch out (the authors' code does)")
+    sampling_ratio: float = Field(1.0, gt=0, le=1, description="SR: an epoch draws floor(SR * |D_k|) samples")
+    participation: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
+    optimizer: Optimizer = Adam()
+    batchnorm: Literal["average", "local", "group"] = Field(
+        "average",
+        description="BatchNorm statistics: averaged like parameters, kept local "
+        "(the server re-estimates its own on the public set), or GroupNorm in place of every BatchNorm",
+    )
+
+
+class GlobalTarget(Part):
+    """The class shares of all clients' data together; clients send their class counts."""
+
+    kind: Literal["global"] = "global"
+
+
+class UniformTarget(Part):
+    kind: Literal["uniform"] = "uniform"
+
+
+class GivenTarget(Part):
+    """A vector for all clients, or one vector per client (personalisation)."""
+
+    kind: Literal["given"] = "given"
+    shares: tuple[float, ...] | tuple[tuple[float, ...], ...]
+
+    @field_validator("shares")
+    @classmethod
+    def _are_shares(cls, value: tuple[float, ...] | tuple[tuple[float, ...], ...]) -> object:
+        try:
+            shares("shares", np.asarray(value, dtype=float))
+        except ValueError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+
+class NoisedTarget(Part):
+    """Global shares from class counts to which each client adds Laplace noise of scale 1/epsilon before sending."""
+
+    kind: Literal["noised"] = "noised"
+    epsilon: float = Field(gt=0)
+
+
+Target = Annotated[GlobalTarget | UniformTarget | GivenTarget | NoisedTarget, Field(discriminator="kind")]
+
+
+class Diagnostics(Part):
+    """What is measured although the scheme itself does not need it."""
+
+    lipschitz: bool = Field(False, description="measure L and rho for every scheme; ISFL at the server always does")
+
+
+class Settings(Part):
+    """Everything the functions of this room need to know."""
+
+    seed: int = Field(0, ge=0)
+    scheme: Scheme = Field(default_factory=lambda: Scheme.model_validate("isfl"))
+    training: Training = Training()
+    target: Target = GlobalTarget()
+    diagnostics: Diagnostics = Diagnostics()
+
+    @property
+    def importance_sampling(self) -> ImportanceSampling | None:
+        """The ISFL rule, if that is how clients sample."""
+        rule = self.scheme.sampling
+        return rule if isinstance(rule, ImportanceSampling) else None
+
+    @property
+    def private(self) -> bool:
+        """Whether class counts stay at the client."""
+        rule = self.importance_sampling
+        return (rule is not None and rule.where == "client") or isinstance(self.target, NoisedTarget)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Settings:
+        rule = self.importance_sampling
+        if rule is not None and rule.where == "client" and isinstance(self.target, GlobalTarget):
+            raise ValueError(
+                "scheme.sampling.where = 'client' keeps class counts private, so target.kind = 'global' cannot be "
+                "computed; use 'uniform', 'given' or 'noised'"
+            )
+        if rule is not None and rule.where == "server" and isinstance(self.target, NoisedTarget):
+            raise ValueError(
+                "target.kind = 'noised' hides class counts that scheme.sampling.where = 'server' needs; "
+                "use where = 'client', or another target"
+            )
+        if self.diagnostics.lipschitz and self.private and rule is None:
+            raise ValueError(
+                "diagnostics.lipschitz = true needs class counts at the server, which target.kind = 'noised' hides"
+            )
+        return self

@@ -1,0 +1,116 @@
+"""The one training loop of the project: a slot for who draws the samples, a slot for what is added to the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isfl.data.dataset import Dataset
+from isfl.federation.objectives import LossTerm
+from isfl.federation.settings import SGD, Optimizer, Training
+from isfl.sampling import Indices
+from isfl.theory.arrays import Array
+
+
+@dataclass(frozen=True)
+class TrainingStatistics:
+    loss: float
+    """Mean cross-entropy over the samples of all epochs."""
+    gradient_norm: Array
+    gradient_variance: Array
+    samples: int
+
+
+def train(
+    model: nn.Module,
+    data: Dataset,
+    draw: Callable[[int], Indices],
+    training: Training,
+    *,
+    logit_offset: Tensor | None,
+    term: LossTerm,
+) -> TrainingStatistics:
+    """Train `model` in place for `training.local_epochs` epochs with a new optimiser.
+
+    `draw(epoch)` gives the indices of an epoch in the order they are used; `term(inputs)` is added to the
+    cross-entropy of each batch, whose logits are shifted by `logit_offset` (prior calibration).
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = new_optimizer(training.optimizer, parameters)
+    model.train()
+    total, samples = 0.0, 0
+    norms, variances = [], []
+    for epoch in range(training.local_epochs):
+        noise = GradientNoise(parameters)
+        for batch in batches(draw(epoch), training.batch_size, training.drop_last):
+            inputs, labels = data.batch(batch)
+            logits = model(inputs)
+            entropy = F.cross_entropy(logits if logit_offset is None else logits + logit_offset, labels)
+            loss = entropy + term(inputs)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            noise.add()
+            optimizer.step()
+            total += float(entropy.detach()) * len(labels)
+            samples += len(labels)
+        norms.append(noise.mean_norm)
+        variances.append(noise.variance)
+    return TrainingStatistics(total / samples, np.array(norms), np.array(variances), samples)
+
+
+def batches(indices: Indices, size: int, drop_last: bool) -> list[Indices]:
+    """Consecutive batches. A last batch of one sample joins its neighbour: BatchNorm cannot normalise it alone."""
+    cuts = [indices[start : start + size] for start in range(0, len(indices), size)]
+    if len(cuts) > 1 and len(cuts[-1]) < size and (drop_last or len(cuts[-1]) == 1):
+        last = cuts.pop()
+        if not drop_last:
+            cuts[-1] = np.concatenate([cuts[-1], last])
+    return cuts
+
+
+def new_optimizer(settings: Optimizer, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+    """Optimiser state never crosses a round: clients start each one anew, as in the paper."""
+    if isinstance(settings, SGD):
+        return torch.optim.SGD(
+            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
+    return torch.optim.Adam(
+        parameters, lr=settings.lr, betas=(settings.beta1, settings.beta2), weight_decay=settings.weight_decay
+    )
+
+
+class GradientNoise:
+    """`G` and `sigma^2` of Assumption 2, measured over the batches of one epoch.
+
+    The variance is taken around the epoch's mean gradient, so it contains the drift of the model within the
+    epoch and errs on the large side. One more buffer of the model's size, two passes over it a batch.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.sums = [torch.zeros_like(p) for p in parameters]
+        self.norms: list[float] = []
+
+    def add(self) -> None:
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        self.norms.append(float(norm))
+        torch._foreach_add_(self.sums, grads)
+
+    @property
+    def mean_norm(self) -> float:
+        return float(np.mean(self.norms))
+
+    @property
+    def variance(self) -> float:
+        """`n/(n-1) (mean ||g||^2 - ||mean g||^2)`; 0 for a single batch, which shows no variance."""
+        n = len(self.norms)
+        if n < 2:
+            return 0.0
+        mean = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.sums)))) / n
+        return max(0.0, (float(np.mean(np.square(self.norms))) - mean**2) * n / (n - 1))

@@ -1,0 +1,80 @@
+"""The picture of a comparison: who holds what, what is drawn instead, and what that does to accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from isfl.experiment.directory import read_lines
+
+# Colour-blind safe (Okabe and Ito), and every line has a marker of its own: readable without colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MOST_CLIENTS = 40
+
+
+def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
+    """`runs`: scheme -> its run directories, one a seed. Writes a PNG and returns its path."""
+    figure = plt.figure(figsize=(12, 6.4), layout="constrained")
+    top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.15])
+    _draw_mixes(top, runs)
+    left, right = bottom.subplots(1, 2)
+    _draw_curves(left, runs, "accuracy_standard", "balanced test set (D_S)")
+    _draw_curves(right, runs, "accuracy_global", "all clients' data (D_G)")
+    left.legend(frameon=False, loc="lower right")
+    figure.savefig(out, dpi=150)
+    plt.close(figure)
+    return out
+
+
+def _draw_mixes(figure: Figure, runs: Mapping[str, Sequence[Path]]) -> None:
+    """What clients hold, and what each importance-sampling scheme draws in its last round."""
+    drawn = {scheme: _drawn_with(paths[0]) for scheme, paths in runs.items()}
+    panels = [("what clients hold", _held_by(next(iter(runs.values()))[0]))]
+    panels += [(f"what {scheme} draws", q) for scheme, q in drawn.items() if q is not None and len(q) > 1]
+    shown = [(title, q) for i, (title, q) in enumerate(panels) if i == 0 or not np.allclose(q, panels[0][1], atol=1e-6)]
+    axes = np.atleast_1d(figure.subplots(1, len(shown), sharey=True))
+    for axis, (title, shares) in zip(axes, shown, strict=True):
+        image = axis.imshow(shares[:MOST_CLIENTS], cmap="viridis", vmin=0, vmax=0.6, aspect="auto")
+        axis.set_title(title)
+        axis.set_xlabel("class")
+        axis.set_xticks(range(0, shares.shape[1], max(1, shares.shape[1] // 10)))
+    axes[0].set_ylabel("client")
+    figure.colorbar(image, ax=list(axes), label="share", extend="max")
+
+
+def _draw_curves(axis: Axes, runs: Mapping[str, Sequence[Path]], metric: str, title: str) -> None:
+    for i, (scheme, paths) in enumerate(runs.items()):
+        lines = [read_lines(path / "metrics.jsonl") for path in paths]
+        rounds = [line["round"] for line in lines[0]]
+        values = 100 * np.array([[line[metric] for line in run] for run in lines])
+        colour = COLOURS[i % len(COLOURS)]
+        axis.plot(rounds, values.mean(axis=0), color=colour, marker=MARKERS[i % len(MARKERS)], ms=5, label=scheme)
+        axis.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.12, linewidth=0)
+    seeds = len(next(iter(runs.values())))
+    axis.set_title(f"{title}: mean and range of {seeds} seeds" if seeds > 1 else title)
+    axis.set_xlabel("round")
+    axis.set_ylabel("accuracy in %")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _held_by(path: Path) -> np.ndarray:
+    counts = np.array(json.loads((path / "split.json").read_text(encoding="utf-8"))["client_counts"], dtype=float)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def _drawn_with(path: Path) -> np.ndarray | None:
+    lines = read_lines(path / "probabilities.jsonl")
+    rows = lines[-1]["probabilities"] if lines else {}
+    return np.array([rows[k] for k in sorted(rows, key=int)]) if rows else None
