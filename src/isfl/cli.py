@@ -84,7 +84,7 @@ def demo(
 
 
 def _compare(config: object, schemes: list[str], seeds: list[int], out: Path, jobs: int | None, title: str) -> None:
-    from isfl.experiment.compare import HEADINGS, cells_of, run_cells, summarise, table, write_summary
+    from isfl.experiment.compare import HEADINGS, caption, cells_of, run_cells, summarise, table, write_summary
     from isfl.experiment.config import Config
     from isfl.report.comparison import draw_comparison
     from isfl.terminal import cells_progress, console, print_table
@@ -98,9 +98,7 @@ def _compare(config: object, schemes: list[str], seeds: list[int], out: Path, jo
     picture = draw_comparison(
         {scheme: [cell.out for cell in cells if cell.scheme == scheme] for scheme in schemes}, out / "comparison.png"
     )
-    rounds = config.training.rounds
-    caption = f"after {rounds} rounds, mean ± standard deviation of {len(seeds)} seed(s)"
-    print_table(HEADINGS, table(rows), title, caption)
+    print_table(HEADINGS, table(rows), f"{title}, {config.training.rounds} rounds", caption(rows))
     console.print(f"picture: {picture}\nrun directories: {out}/SCHEME/seed-N", markup=False)
 
 

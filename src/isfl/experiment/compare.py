@@ -135,7 +135,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
     return float(percent.mean()), float(percent.std(ddof=1)) if len(values) > 1 else 0.0
 
 
-HEADINGS = ("scheme", "D_S %", "D_G %", "worst client %", "extra gradients %", "seconds a run")
+HEADINGS = ("scheme", "D_S %", "D_G %", "worst client %", "extra %", "seconds")
 
 
 def table(rows: Sequence[Summary]) -> list[tuple[str, ...]]:
@@ -158,5 +158,14 @@ def write_summary(rows: Sequence[Summary], out: Path) -> None:
     (out / "summary.json").write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
     lines = [" | ".join(HEADINGS), " | ".join("---" for _ in HEADINGS), *(" | ".join(row) for row in table(rows))]
     text = "\n".join(f"| {line} |" for line in lines)
-    note = f"Last round, mean ± sample standard deviation over {rows[0].seeds} seed(s)."
-    (out / "summary.md").write_text(f"{text}\n\n{note}\n", encoding="utf-8")
+    (out / "summary.md").write_text(f"{text}\n\n{caption(rows)}\n", encoding="utf-8")
+
+
+def caption(rows: Sequence[Summary]) -> str:
+    """What the numbers of the table are."""
+    seeds = rows[0].seeds
+    spread = f"mean ± standard deviation of {seeds} seeds" if seeds > 1 else "one seed"
+    return (
+        f"Last round, {spread}. D_S: balanced test set; D_G: all clients' data; worst client: on its own data; "
+        "extra: gradients for sampling per gradient for training; seconds: training and sampling, one core."
+    )

@@ -83,7 +83,8 @@ def _apply(raw: dict[str, Any], override: str) -> None:
 def _explain(error: ValidationError, raw: Mapping[str, Any]) -> str:
     problems = error.errors()
     first = problems[0]
-    key = _key(first["loc"], raw)
+    absent = first["type"] in ("missing", "extra_forbidden")
+    key = _key(first["loc"], raw, absent)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         message = "unknown key" + _suggestion(key)
@@ -100,13 +101,16 @@ def _explain(error: ValidationError, raw: Mapping[str, Any]) -> str:
     return f"{key}: {message}{more}" if key else f"{message}{more}"
 
 
-def _key(location: tuple[int | str, ...], raw: Any) -> str:
-    """The path as the user wrote it: tags that pydantic adds for the chosen kind are left out."""
+def _key(location: tuple[int | str, ...], raw: Any, absent: bool) -> str:
+    """The path as the user wrote it: tags that pydantic adds for the chosen kind are left out.
+
+    `absent`: the last step is a key that is not there, or should not be.
+    """
     names: list[str] = []
     for i, step in enumerate(location):
         inside = isinstance(raw, Mapping) and step in raw
         inside |= isinstance(raw, Sequence) and isinstance(step, int)
-        if inside or i == len(location) - 1:
+        if inside or (absent and i == len(location) - 1):
             names.append(str(step))
         if inside:
             raw = raw[step]

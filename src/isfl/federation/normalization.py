@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -51,11 +49,12 @@ def estimate_statistics(model: nn.Module, inputs: Tensor, batch_size: int = 128)
 
 
 def with_group_norm(model: nn.Module) -> nn.Module:
-    """The model with a GroupNorm (at most 32 groups) in place of every BatchNorm."""
+    """The model with a GroupNorm in place of every BatchNorm: up to 32 groups of at least four channels."""
     for name, child in model.named_children():
         if isinstance(child, _BatchNorm):
-            groups = math.gcd(32, child.num_features)
-            setattr(model, name, nn.GroupNorm(groups, child.num_features, eps=child.eps, affine=child.affine))
+            channels = child.num_features
+            groups = max(g for g in range(1, 33) if channels % g == 0 and (g == 1 or channels // g >= 4))
+            setattr(model, name, nn.GroupNorm(groups, channels, eps=child.eps, affine=child.affine))
         else:
             with_group_norm(child)
     return model

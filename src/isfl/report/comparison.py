@@ -12,7 +12,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import SubFigure
+from matplotlib.ticker import MaxNLocator
 
 from isfl.experiment.directory import read_lines
 
@@ -25,7 +26,9 @@ MOST_CLIENTS = 40
 def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
     """`runs`: scheme -> its run directories, one a seed. Writes a PNG and returns its path."""
     figure = plt.figure(figsize=(12, 6.4), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.15])
+    halves = figure.subfigures(2, 1, height_ratios=[1, 1.15])
+    assert isinstance(halves, np.ndarray)
+    top, bottom = halves
     _draw_mixes(top, runs)
     left, right = bottom.subplots(1, 2)
     _draw_curves(left, runs, "accuracy_standard", "balanced test set (D_S)")
@@ -36,7 +39,7 @@ def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
     return out
 
 
-def _draw_mixes(figure: Figure, runs: Mapping[str, Sequence[Path]]) -> None:
+def _draw_mixes(figure: SubFigure, runs: Mapping[str, Sequence[Path]]) -> None:
     """What clients hold, and what each importance-sampling scheme draws in its last round."""
     drawn = {scheme: _drawn_with(paths[0]) for scheme, paths in runs.items()}
     panels = [("what clients hold", _held_by(next(iter(runs.values()))[0]))]
@@ -64,7 +67,7 @@ def _draw_curves(axis: Axes, runs: Mapping[str, Sequence[Path]], metric: str, ti
     axis.set_title(f"{title}: mean and range of {seeds} seeds" if seeds > 1 else title)
     axis.set_xlabel("round")
     axis.set_ylabel("accuracy in %")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
 

@@ -1,0 +1,189 @@
+"""The command line as a user meets it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+TINY = """
+scheme = "isfl"
+[data]
+public = 40
+[split]
+kind = "mixed"
+clients = 3
+shard_size = 30
+nr = 0.8
+[model]
+name = "mlp"
+width = 0.25
+[training]
+rounds = 2
+local_epochs = 1
+batch_size = 32
+"""
+
+
+def isfl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100"}
+    return subprocess.run(
+        [sys.executable, "-m", "isfl.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY, encoding="utf-8")
+    return path
+
+
+def test_run_writes_a_run_directory_that_tells_everything(tiny: Path) -> None:
+    result = isfl("run", "tiny.toml", "--set", "seed=5", "--out", "out", cwd=tiny.parent)
+    assert result.returncode == 0, result.stderr
+    assert "round   1/2  D_S" in result.stdout and "run directory: out" in result.stdout
+    out = tiny.parent / "out"
+    assert {p.name for p in out.iterdir()} == {
+        "config.json",
+        "run.json",
+        "split.json",
+        "metrics.jsonl",
+        "probabilities.jsonl",
+        "model.safetensors",
+    }
+    config = json.loads((out / "config.json").read_text())
+    assert config["seed"] == 5 and config["training"]["optimizer"]["lr"] == 1e-3
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2]
+    assert {
+        "accuracy_standard",
+        "accuracy_global",
+        "recall",
+        "worst_client_accuracy",
+        "train_loss",
+        "rho_used",
+        "rho_paper",
+        "rho_minimum",
+        "bound",
+        "gradient_evaluations",
+        "bytes_up",
+        "bytes_down",
+        "seconds",
+    } <= lines[0].keys()
+    assert {"training", "sampling"} <= lines[0]["gradient_evaluations"].keys()
+    assert {"training", "sampling"} <= lines[0]["seconds"].keys()
+    assert "accuracy_standard_top5" not in lines[0]  # only with more than ten classes
+    assert len(lines[0]["recall"]) == 10
+    rows = [json.loads(line) for line in (out / "probabilities.jsonl").read_text().splitlines()]
+    for row in rows:
+        assert list(row["probabilities"]) == ["0", "1", "2"]
+        np.testing.assert_allclose([sum(q) for q in row["probabilities"].values()], 1.0)
+    counts = np.array(json.loads((out / "split.json").read_text())["client_counts"])
+    np.testing.assert_allclose(rows[0]["probabilities"]["0"], counts[0] / 60)
+    assert all(np.isfinite(value).all() for value in load_file(out / "model.safetensors").values())
+
+
+def test_the_same_run_twice_writes_the_same_model_and_probabilities(tiny: Path) -> None:
+    for name in ("one", "two"):
+        assert isfl("run", "tiny.toml", "--out", name, cwd=tiny.parent).returncode == 0
+    for file in ("model.safetensors", "probabilities.jsonl"):
+        assert (tiny.parent / "one" / file).read_bytes() == (tiny.parent / "two" / file).read_bytes()
+
+
+def test_compare_prints_a_table_with_spread_and_draws_a_picture(tiny: Path) -> None:
+    result = isfl(
+        "compare", "tiny.toml", "--schemes", "fedavg,isfl,centralized", "--seeds", "0,1", "--out", "c", cwd=tiny.parent
+    )
+    assert result.returncode == 0, result.stderr
+    assert "±" in result.stdout and "[6/6]" in result.stdout
+    out = tiny.parent / "c"
+    rows = {row["scheme"]: row for row in json.loads((out / "summary.json").read_text())}
+    assert list(rows) == ["fedavg", "isfl", "centralized"]
+    finals = [
+        json.loads((out / f"isfl/seed-{s}/metrics.jsonl").read_text().splitlines()[-1])["accuracy_standard"]
+        for s in (0, 1)
+    ]
+    assert rows["isfl"]["standard"] == pytest.approx(100 * np.mean(finals))
+    assert rows["isfl"]["standard_spread"] == pytest.approx(100 * np.std(finals, ddof=1))
+    assert rows["isfl"]["extra_gradients"] == pytest.approx(100 * 4 * 40 / 180)
+    assert "| isfl |" in (out / "summary.md").read_text()
+    assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    pooled = json.loads((out / "centralized/seed-0/split.json").read_text())["client_counts"]
+    assert len(pooled) == 1 and sum(pooled[0]) == 180
+
+
+def test_a_comparison_does_not_depend_on_how_many_runs_go_at_a_time(tiny: Path) -> None:
+    for name, jobs in (("one", "1"), ("two", "2")):
+        arguments = ("--schemes", "isfl", "--seeds", "0,1", "--jobs", jobs, "--out", name)
+        assert isfl("compare", "tiny.toml", *arguments, cwd=tiny.parent).returncode == 0
+    for seed in (0, 1):
+        one, two = (tiny.parent / name / f"isfl/seed-{seed}/model.safetensors" for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "missing.toml"), "missing.toml: no such file"),
+        (("run", "tiny.toml", "--set", "training.round=3"), "training.round: unknown key; did you mean 'rounds'?"),
+        (("run", "tiny.toml", "--set", "split.clients=1000"), "lower split.clients"),
+        (("run", "tiny.toml", "--set", "data.name=mnist"), "data.name is 'mnist'"),
+        (("run", "tiny.toml", "--set", "target={kind='given',shares=[0.5,0.5]}"), "target.shares has shape (2,)"),
+        (("run", "tiny.toml", "--set", "data.public=100000"), "data.public asks for 100000"),
+        (("run", "tiny.toml", "--out", "tiny.toml"), "tiny.toml: exists and is not empty"),
+        (("compare", "tiny.toml", "--seeds", "a"), "--seeds a: write whole numbers"),
+        (("compare", "tiny.toml", "--schemes", "fedavg,fedmagic"), "unknown scheme 'fedmagic'"),
+        (("compare", "tiny.toml", "--schemes", "isfl,isfl"), "names something twice"),
+    ],
+)
+def test_bad_input_is_one_line_exit_code_2_and_nothing_written(
+    tiny: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    before = sorted(tiny.parent.rglob("*"))
+    result = isfl(*arguments, cwd=tiny.parent)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert sorted(tiny.parent.rglob("*")) == before
+
+
+def test_a_run_directory_is_never_written_over(tiny: Path) -> None:
+    assert isfl("run", "tiny.toml", "--out", "out", cwd=tiny.parent).returncode == 0
+    before = (tiny.parent / "out/metrics.jsonl").read_bytes()
+    result = isfl("run", "tiny.toml", "--out", "out", cwd=tiny.parent)
+    assert result.returncode == 2 and "exists and is not empty" in result.stderr
+    assert (tiny.parent / "out/metrics.jsonl").read_bytes() == before
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    result = isfl("--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert all(command in result.stdout for command in ("run", "compare", "demo"))
+    assert isfl("--version", cwd=tmp_path).stdout.startswith("isfl 0.")
+
+
+def test_the_demo_is_ten_clients_on_real_data() -> None:
+    from importlib import resources
+
+    from isfl.experiment.config import parse_config
+    from isfl.experiment.run import prepare
+    from isfl.theory import skew_card
+
+    text = resources.files("isfl.experiment").joinpath("presets/demo.toml").read_text(encoding="utf-8")
+    config = parse_config(text, "demo.toml")
+    problem = prepare(config)
+    assert config.data.name == "fashion-mnist-mini" and len(problem.clients) == 10
+    card = skew_card(np.stack([data.class_counts for data in problem.clients]))
+    assert card.total_variation.mean() > 0.6  # severe: most samples would have to change class

@@ -1,0 +1,131 @@
+"""A configuration says what it means; a mistake in it is one line that names the key and the remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isfl.errors import UserError
+from isfl.experiment.config import Config, config_from, load_config, parse_config
+from isfl.federation import SHORTHANDS
+from isfl.federation.scheme import ImportanceSampling, Scheme, Tempered
+
+
+def test_every_name_is_a_shorthand_for_three_parts() -> None:
+    parts = {
+        name: (scheme.sampling.rule, scheme.objective.kind, scheme.aggregation.rule)
+        for name in SHORTHANDS
+        for scheme in [Scheme.model_validate(name)]
+    }
+    assert parts == {
+        "fedavg": ("shuffle", "cross-entropy", "mean"),
+        "uniform-is": ("uniform", "cross-entropy", "mean"),
+        "pj-is": ("target", "cross-entropy", "mean"),
+        "isfedavg": ("gradient-norm", "cross-entropy", "mean"),
+        "isfl": ("isfl", "cross-entropy", "mean"),
+        "fedprox": ("shuffle", "fedprox", "mean"),
+        "moon": ("shuffle", "moon", "mean"),
+        "tempered": ("tempered", "cross-entropy", "mean"),
+        "calibrated": ("tempered", "cross-entropy", "mean"),
+        "centralized": ("shuffle", "cross-entropy", "mean"),
+    }
+    calibrated = Scheme.model_validate("calibrated")
+    assert calibrated.objective.calibrate and calibrated.sampling == Tempered(temperature=0.5)
+    assert Scheme.model_validate("centralized").pooled
+
+
+def test_isfl_with_moon_is_one_line() -> None:
+    config = parse_config('scheme = {name = "isfl", objective = {kind = "moon", mu = 2.0}}', "c.toml")
+    assert isinstance(config.scheme.sampling, ImportanceSampling)
+    assert config.scheme.objective.kind == "moon" and config.scheme.objective.mu == 2.0
+
+
+def test_a_part_of_the_same_kind_keeps_the_shorthands_other_settings() -> None:
+    config = parse_config('scheme = {name = "calibrated", sampling = {temperature = 0.9}}', "c.toml")
+    assert config.scheme.sampling == Tempered(temperature=0.9)
+    assert config.scheme.objective.calibrate
+
+
+def test_the_defaults_are_the_papers() -> None:
+    training = Config().training
+    assert (training.rounds, training.local_epochs, training.batch_size) == (25, 5, 128)
+    assert training.optimizer.kind == "adam" and training.optimizer.lr == 1e-3
+    assert Config().data.public == 500
+    sampling = Config().scheme.sampling
+    assert isinstance(sampling, ImportanceSampling)
+    assert (sampling.solver, sampling.floor, sampling.where, sampling.reference) == ("paper", 0.05, "server", "after")
+
+
+def test_a_resolved_configuration_reads_back_to_itself() -> None:
+    for name in SHORTHANDS:
+        config = config_from({"scheme": name, "seed": 3}, "x")
+        assert config_from(json.loads(json.dumps(config.model_dump(mode="json"))), "x") == config
+
+
+def test_overrides_are_toml_values_or_plain_words() -> None:
+    config = parse_config(
+        'scheme = "isfl"',
+        "c.toml",
+        [
+            "training.rounds=7",
+            "scheme.sampling.floor=0.01",
+            "split.kind=dirichlet",
+            "split.alpha = 0.4",
+            'data.name="fashion-mnist-mini"',
+            "target={kind='given', shares=[0.5, 0.5]}",
+        ],
+    )
+    assert config.training.rounds == 7 and config.split.kind == "dirichlet"
+    assert isinstance(config.scheme.sampling, ImportanceSampling) and config.scheme.sampling.floor == 0.01
+    assert parse_config('scheme = "isfl"', "c.toml", ["scheme=fedprox"]).scheme.name == "fedprox"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[training]\nround = 3", "training.round: unknown key; did you mean 'rounds'?"),
+        ("[training]\nrounds = 0", "training.rounds: found 0; input should be greater than or equal to 1"),
+        ('[training]\nrounds = "many"', "training.rounds: found 'many'; input should be a valid integer"),
+        ("[training]\nparticipation = 1.5", "training.participation: found 1.5"),
+        ('scheme = "fedsomething"', "scheme: unknown scheme 'fedsomething'; choose one of fedavg, uniform-is"),
+        ('scheme = {name = "isfl", sampling = {floor = 1.5}}', "scheme.sampling.floor: found 1.5"),
+        (
+            'scheme = {name = "isfl", sampling = {floor = 0.6, target_floor = 0.6}}',
+            "scheme.sampling: floor + target_floor is 1.2; it must not exceed 1",
+        ),
+        ('scheme = {sampling = {rule = "magic"}}', "scheme.sampling.rule: found 'magic'; choose one of 'shuffle'"),
+        ('split = {kind = "mixed", nr = 2.0}', "split.nr: found 2.0"),
+        ('target = {kind = "given", shares = [0.5, 0.6]}', "target.shares: shares[0] sums to 1.1"),
+        ('target = {kind = "given", shares = [0.5, nan]}', "target.shares: shares[0, 1] is nan"),
+        ('target = {kind = "noised"}', "target.epsilon: is required"),
+        ('model = {name = "resnet1000"}', "model.name: found 'resnet1000'"),
+        ("seed = -1", "seed: found -1"),
+        ("training = 3", "training: found 3"),
+        ("x = [", "not valid TOML"),
+    ],
+)
+def test_a_mistake_is_one_line_with_key_and_remedy(text: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_config(text, "c.toml")
+    assert str(caught.value).startswith("c.toml: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [("rounds", "write key=value"), ("seed.x=1", "'seed' is 3, not a table"), ("=3", "write key=value")],
+)
+def test_an_override_that_makes_no_sense_is_named(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_config("seed = 3", "c.toml", [override])
+
+
+def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing\.toml: no such file"):
+        load_config(tmp_path / "nothing.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="cannot be read as text"):
+        load_config(tmp_path / "binary.toml")

@@ -1,0 +1,148 @@
+"""Splits have the sizes and mixes they promise, share nothing, and say why when they cannot be made."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isfl.data import Dataset, load, partition
+from isfl.data.splits import DirichletSplit, IIDSplit, MixedSplit, ShardSplit, Split
+from isfl.errors import UserError
+from isfl.theory import skew_card
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 500))
+SPLITS: list[Split] = [
+    IIDSplit(clients=7, samples_per_client=300),
+    ShardSplit(clients=10, shard_size=100),
+    MixedSplit(clients=10, shard_size=100, nr=0.9),
+    MixedSplit(clients=10, shard_size=100, nr=0.96, reading="code"),
+    DirichletSplit(clients=10, alpha=0.2, samples_per_client=200),
+]
+
+
+def counts_of(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+    return np.stack([np.bincount(LABELS[p], minlength=10) for p in parts])
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=lambda s: f"{s.kind}-{getattr(s, 'reading', '')}")
+def test_nobody_shares_a_sample_and_the_public_set_is_nobodys(split: Split) -> None:
+    parts = partition(split, LABELS, public=500, seed=3)
+    everything = np.concatenate([*parts.clients, parts.public])
+    assert len(np.unique(everything)) == len(everything)
+    assert len(parts.public) == 500
+    assert len(parts.clients) == split.clients
+    assert min(map(len, parts.clients)) > 0
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=lambda s: f"{s.kind}-{getattr(s, 'reading', '')}")
+def test_a_split_is_a_function_of_the_seed(split: Split) -> None:
+    one, two, other = (partition(split, LABELS, 100, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one.clients, two.clients, strict=True))
+    assert np.array_equal(one.public, two.public)
+    assert not all(np.array_equal(a, b) for a, b in zip(one.clients, other.clients, strict=True))
+
+
+def test_the_published_sizes_of_the_mixed_split() -> None:
+    """CIFAR-10, K = 10: 1,000 samples a client, of which the authors' code makes 25 % and 10 % i.i.d."""
+    labels = np.repeat(np.arange(10), 5000)
+    for nr, iid in ((0.95, 250), (0.98, 100)):
+        parts = partition(MixedSplit(nr=nr, reading="code"), labels, 500, seed=0)
+        assert [len(p) for p in parts.clients] == [1000] * 10
+        counts = np.stack([np.bincount(labels[p], minlength=10) for p in parts.clients])
+        # Classes outside the shards hold the i.i.d. part alone: about iid / 10 each.
+        assert np.median(counts) == pytest.approx(iid / 10, rel=0.35)
+    text = partition(MixedSplit(nr=0.98), labels, 500, seed=0)
+    counts = np.stack([np.bincount(labels[p], minlength=10) for p in text.clients])
+    assert np.median(counts) <= 5  # the paper's text: 2 % of 1,000, spread over ten classes
+
+
+def test_skew_grows_with_nr_and_falls_with_alpha() -> None:
+    def distance(split: Split) -> float:
+        return float(skew_card(counts_of(partition(split, LABELS, 100, seed=0).clients)).hellinger.mean())
+
+    mixed = [distance(MixedSplit(shard_size=100, nr=nr)) for nr in (0.0, 0.5, 0.9, 1.0)]
+    dirichlet = [distance(DirichletSplit(samples_per_client=200, alpha=a)) for a in (100.0, 1.0, 0.1)]
+    assert mixed == sorted(mixed)
+    assert dirichlet == sorted(dirichlet)
+    assert distance(IIDSplit(samples_per_client=200)) < 0.15
+
+
+def test_nr_one_is_pure_shards_and_nr_zero_is_iid() -> None:
+    pure = counts_of(partition(MixedSplit(shard_size=100, nr=1.0), LABELS, 100, seed=0).clients)
+    assert ((pure > 0).sum(axis=1) <= 4).all()
+    assert (counts_of(partition(MixedSplit(shard_size=100, nr=0.0), LABELS, 100, seed=0).clients) > 0).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    clients=st.integers(1, 60),
+    alpha=st.sampled_from([1e-3, 0.05, 0.5, 50.0]),
+    each=st.integers(1, 30),
+    seed=st.integers(0, 5),
+)
+def test_dirichlet_ends_and_never_hands_out_an_empty_client(clients: int, alpha: float, each: int, seed: int) -> None:
+    parts = partition(DirichletSplit(clients=clients, alpha=alpha, samples_per_client=each), LABELS, 1, seed)
+    sizes = [len(p) for p in parts.clients]
+    assert min(sizes) >= 1 and sum(sizes) == clients * each
+
+
+@pytest.mark.parametrize(
+    ("split", "public", "message"),
+    [
+        (
+            ShardSplit(clients=100, shard_size=100),
+            10,
+            r"100 clients x 2 shards of 100 = 20000 samples, the data has 5000",
+        ),
+        (MixedSplit(clients=26, shard_size=100, nr=0.5), 10, "lower split.clients"),
+        (MixedSplit(clients=1, shard_size=100, nr=0.5, reading="code"), 10, "raise split.nr"),
+        (IIDSplit(clients=10, samples_per_client=501), 10, "= 5010 samples, the data has 5000"),
+        (DirichletSplit(clients=10, samples_per_client=501), 10, "= 5010 samples, the data has 5000"),
+        (IIDSplit(clients=10, samples_per_client=500), 10, "data.public asks for 10 samples .* leaves 0 of 5000"),
+    ],
+)
+def test_a_split_that_cannot_be_made_says_why(split: Split, public: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        partition(split, LABELS, public, seed=0)
+
+
+def test_the_embedded_data_is_balanced_and_scaled() -> None:
+    source = load("fashion-mnist-mini")
+    assert source.train.class_counts.tolist() == [600] * 10
+    assert source.test.class_counts.tolist() == [200] * 10
+    inputs, labels = source.train.batch(np.array([3, 5]))
+    assert inputs.shape == (2, 1, 28, 28) and inputs.dtype == torch.float32
+    assert inputs.min() == -1.0 and inputs.max() <= 1.0
+    assert torch.equal(labels, source.train.labels[[3, 5]])
+    assert len(source.class_names) == 10
+
+
+OFFICIAL = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.mark.skipif(not OFFICIAL.exists(), reason="needs the Debian package dataset-fashion-mnist")
+def test_the_embedded_data_is_what_the_script_builds() -> None:
+    path = Path(__file__).parent.parent / "scripts/build_embedded_data.py"
+    spec = importlib.util.spec_from_file_location("build_embedded_data", path)
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    built, source = script.build(OFFICIAL), load("fashion-mnist-mini")
+    np.testing.assert_array_equal(built["train_images"], source.train.inputs[:, 0].numpy())
+    np.testing.assert_array_equal(built["test_labels"], source.test.labels.numpy())
+
+
+def test_inputs_that_are_not_bytes_are_left_alone() -> None:
+    data = Dataset(torch.tensor([[0.5], [300.0]]), torch.tensor([0, 1]), 2)
+    assert data.everything()[0].tolist() == [[0.5], [300.0]]
+
+
+def test_an_unknown_data_set_is_named() -> None:
+    with pytest.raises(UserError, match=r"data\.name is 'mnist'; choose one of"):
+        load("mnist")

@@ -1,0 +1,491 @@
+"""Facts about rounds: what schemes reduce to, what does not change the result, who is heard and who is not."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from isfl.engines import LocalEngine
+from isfl.federation import SHORTHANDS, FederationState, Settings, run_round, start
+from isfl.federation import drawing as drawing_module
+from isfl.federation.client import introduce, train_client
+from isfl.federation.normalization import statistic_names
+from isfl.federation.round import participants
+from isfl.federation.training import batches
+from isfl.federation.values import ClientMemory, ClientUpdate, TrainTask, payload_bytes
+from tests.worlds import COUNTS, Meddling, blobs, engine_of, federate, network, same_bits, settings_of
+
+SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "gradient-norm", "isfl"]
+OBJECTIVES = [{"kind": k, "calibrate": c} for k in ("cross-entropy", "fedprox", "moon") for c in (False, True)]
+AGGREGATIONS = ["mean", "momentum", "adam", "median", "trimmed-mean"]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: f"{o['kind']}{'+cal' if o['calibrate'] else ''}")
+def test_every_sampling_composes_with_every_objective_and_aggregation(sampling: str, objective: dict[str, Any]) -> None:
+    finals = []
+    for aggregation in AGGREGATIONS:
+        scheme = {"sampling": {"rule": sampling}, "objective": objective, "aggregation": {"rule": aggregation}}
+        state, reports = federate(settings_of(scheme, training={"rounds": 2}))
+        assert all(torch.isfinite(value).all() for value in state.model.values())
+        assert not any(report.refused for report in reports)
+        finals.append(state)
+    # Trimming a tenth of three clients trims nobody: that one is the mean again, the others are all different.
+    assert not any(same_bits(a, b) for a, b in itertools.combinations(finals[:4], 2))
+
+
+@pytest.mark.parametrize("scheme", [name for name in SHORTHANDS if name not in ("isfl", "centralized")])
+def test_every_scheme_learns(scheme: str) -> None:
+    _, reports = federate(settings_of(scheme, training={"rounds": 15, "optimizer": {"kind": "adam", "lr": 0.01}}))
+    assert reports[-1].standard.total.accuracy > 0.8
+
+
+def test_isfl_can_starve_a_class_and_a_target_floor_feeds_it() -> None:
+    """A weakness to know: a class that is hard everywhere has a large L everywhere, and is drawn least."""
+    recall = []
+    for target_floor in (0.0, 0.6):
+        scheme = {"name": "isfl", "sampling": {"target_floor": target_floor}}
+        _, reports = federate(settings_of(scheme, training={"rounds": 15, "optimizer": {"kind": "adam", "lr": 0.01}}))
+        recall.append(reports[-1].standard.recall)
+    assert recall[0][:3].min() > 0.8 and recall[0][3] < 0.2
+    assert recall[1].min() > 0.6
+
+
+@pytest.mark.parametrize("kind", ["fedprox", "moon"])
+def test_a_regulariser_of_weight_zero_is_fedavg_to_the_last_bit(kind: str) -> None:
+    plain, _ = federate(settings_of("fedavg"))
+    zero, _ = federate(settings_of({"name": kind, "objective": {"kind": kind, "mu": 0.0}}))
+    weighted, _ = federate(settings_of({"name": kind, "objective": {"kind": kind, "mu": 1.0}}))
+    assert same_bits(plain, zero)
+    assert not same_bits(plain, weighted)
+
+
+def test_fedprox_stays_closer_to_the_global_model() -> None:
+    def distance(mu: float) -> float:
+        settings = settings_of({"name": "fedprox", "objective": {"mu": mu}}, training={"rounds": 1})
+        engine = engine_of(settings)
+        before = engine.initial_model()
+        after, _ = federate(settings, engine)
+        return sum(float(((after.model[n] - before[n]) ** 2).sum()) for n in before) ** 0.5
+
+    assert distance(100.0) < 0.5 * distance(0.0)
+
+
+def test_uniform_is_on_uniform_data_with_a_shuffled_sampler_is_fedavg(monkeypatch: pytest.MonkeyPatch) -> None:
+    even = [(10, 10, 10, 10)] * 3
+    plain, _ = federate(settings_of("fedavg"), counts=even)
+    monkeypatch.setattr(
+        drawing_module, "draw_by_class", lambda labels, q, size, rng: rng.permutation(len(labels))[:size]
+    )
+    uniform, reports = federate(settings_of("uniform-is"), counts=even)
+    np.testing.assert_allclose(reports[0].probabilities[0], 0.25)
+    assert same_bits(plain, uniform)
+
+
+def test_calibration_vanishes_where_the_client_draws_by_the_target() -> None:
+    """log(q / p) = 0: p_j-IS with calibration is p_j-IS."""
+    plain, _ = federate(settings_of("pj-is"))
+    calibrated, _ = federate(settings_of({"name": "pj-is", "objective": {"calibrate": True}}))
+    assert same_bits(plain, calibrated)
+
+
+def test_full_participation_written_as_a_share_is_full_participation() -> None:
+    settings = settings_of("isfl", training={"participation": 1.0})
+    assert participants(settings, 3, 1) == [0, 1, 2]
+    # Rounded up to everybody: the same rounds as with everybody asked for.
+    assert same_bits(federate(settings)[0], federate(settings_of("isfl", training={"participation": 0.9}))[0])
+
+
+def test_clients_that_are_absent_keep_their_probabilities() -> None:
+    settings = settings_of("isfl", training={"participation": 0.67, "rounds": 1})
+    engine = engine_of(settings)
+    before = start(settings, engine)
+    after, report = run_round(before, settings, engine)
+    assert before.probabilities is not None and after.probabilities is not None
+    changed = np.abs(after.probabilities - before.probabilities).max(axis=1) > 1e-9
+    assert changed.tolist() == [k in report.participants for k in range(3)] and not changed.all()
+
+
+def test_a_client_whose_model_is_the_global_model_keeps_its_probabilities() -> None:
+    """The only participant of a round is the aggregate: there is no difference to measure `L` on."""
+    settings = settings_of("isfl", training={"participation": 0.34, "rounds": 1})
+    engine = engine_of(settings)
+    before = start(settings, engine)
+    after, report = run_round(before, settings, engine)
+    assert len(report.participants) == 1 and report.rho_used is None and report.bound is None
+    np.testing.assert_array_equal(after.probabilities, before.probabilities)
+
+
+def test_over_the_rounds_every_client_gets_its_turn() -> None:
+    settings = settings_of("fedavg", training={"participation": 0.2})
+    seen = [participants(settings, 10, r) for r in range(1, 60)]
+    assert all(len(chosen) == 2 for chosen in seen)
+    assert set(itertools.chain(*seen)) == set(range(10))
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.67])
+@pytest.mark.parametrize("solver", ["paper", "exact"])
+@pytest.mark.parametrize("batchnorm", ["average", "local"])
+def test_probabilities_computed_at_the_client_equal_those_of_the_server(
+    participation: float, solver: str, batchnorm: str
+) -> None:
+    results = []
+    for where in ("server", "client"):
+        settings = settings_of(
+            {"name": "isfl", "sampling": {"where": where, "solver": solver, "target_floor": 0.3}},
+            target={"kind": "given", "shares": [0.4, 0.3, 0.2, 0.1]},
+            training={"participation": participation, "rounds": 4, "batchnorm": batchnorm},
+        )
+        results.append(federate(settings, model=network(batchnorm=True)))
+    (server, server_reports), (client, client_reports) = results
+    assert same_bits(server, client)
+    for ours, theirs in zip(server_reports, client_reports, strict=True):
+        assert ours.probabilities.keys() == theirs.probabilities.keys()
+        for k in ours.probabilities:
+            np.testing.assert_array_equal(ours.probabilities[k], theirs.probabilities[k])
+        assert ours.rho_used == pytest.approx(theirs.rho_used)
+
+
+def test_in_private_use_no_class_counts_reach_the_server() -> None:
+    settings = settings_of({"name": "isfl", "sampling": {"where": "client"}}, target={"kind": "uniform"})
+    engine = engine_of(settings)
+    assert all(profile.class_counts is None for profile in engine.introduce())
+    state, _ = federate(settings, engine)
+    assert state.counts is None and state.probabilities is None
+
+
+def test_noised_counts_hide_the_counts_and_approach_the_shares_as_epsilon_grows() -> None:
+    scheme = {"name": "isfl", "sampling": {"where": "client"}}
+    truth = np.sum(COUNTS, axis=0) / np.sum(COUNTS)
+    for epsilon, tolerance in ((1000.0, 0.001), (0.5, 0.2)):
+        settings = settings_of(scheme, target={"kind": "noised", "epsilon": epsilon})
+        profile = introduce(0, blobs(COUNTS[0], 100), settings)
+        assert profile.class_counts is not None and (profile.class_counts != COUNTS[0]).all()
+        np.testing.assert_allclose(start(settings, engine_of(settings)).target[0], truth, atol=tolerance)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
+    scheme = {"name": "isfl", "objective": {"kind": "moon"}}
+    model = network(batchnorm=True, dropout=0.3)
+    one, two = (federate(settings_of(scheme), model=model) for _ in range(2))
+    other, _ = federate(settings_of(scheme, seed=1), model=model)
+    assert same_bits(one[0], two[0])
+    for ours, theirs in zip(one[1], two[1], strict=True):
+        assert all((ours.probabilities[k] == theirs.probabilities[k]).all() for k in ours.probabilities)
+    assert not same_bits(one[0], other)
+
+
+def test_the_global_random_state_is_neither_used_nor_changed() -> None:
+    settings, model = settings_of("isfl"), network(dropout=0.3)
+    torch.manual_seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    before = torch.random.get_rng_state()
+    one, _ = federate(settings, model=model)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(2)
+    two, _ = federate(settings, model=model)
+    assert same_bits(one, two)
+
+
+class Reversed(Meddling):
+    """Works through the clients backwards and answers in that order."""
+
+    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]:
+        return super().train(list(reversed(tasks)))
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_the_order_of_clients_does_not_matter(aggregation: str) -> None:
+    settings = settings_of({"name": "isfl", "aggregation": {"rule": aggregation}})
+    model = network(batchnorm=True, dropout=0.2)
+    forward, _ = federate(settings, model=model)
+    backward, _ = federate(settings, engine_of(settings, model=model, kind=Reversed))
+    assert same_bits(forward, backward)
+
+
+def spoil(update: ClientUpdate, how: str) -> ClientUpdate:
+    model = {name: value.clone() for name, value in update.model.items()}
+    name = next(iter(model))
+    if how == "NaN":
+        model[name].view(-1)[0] = float("nan")
+    elif how == "wrong shape":
+        model[name] = model[name][:-1]
+    elif how == "wrong type":
+        model[name] = model[name].double()
+    elif how == "missing":
+        del model[name]
+    elif how == "extra":
+        model["intruder"] = torch.zeros(1)
+    elif how == "lying count":
+        return dataclasses.replace(update, num_samples=10**9)
+    elif how == "infinite loss":
+        return dataclasses.replace(update, train_loss=float("inf"))
+    elif how == "unasked":
+        return dataclasses.replace(update, client=77)
+    return dataclasses.replace(update, model=model)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("NaN", "'0.weight' is not finite"),
+        ("wrong shape", "'0.weight' has shape (7, 6) instead of (8, 6)"),
+        ("wrong type", "float64"),
+        ("missing", "lacks '0.weight'"),
+        ("extra", "brings the unknown 'intruder'"),
+        ("lying count", "claims 1000000000 samples where it announced 40"),
+        ("infinite loss", "training loss of inf"),
+        ("unasked", "was not asked"),
+    ],
+)
+def test_a_client_that_answers_nonsense_is_refused_by_name_and_the_round_goes_on(how: str, reason: str) -> None:
+    class Hostile(Meddling):
+        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+            return [spoil(u, how) if u.client == 1 else u for u in updates]
+
+    class Silent(Meddling):
+        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+            return [u for u in updates if u.client != 1]
+
+    settings = settings_of("isfl", training={"rounds": 1})
+    with_hostile, (report,) = federate(settings, engine_of(settings, kind=Hostile))
+    without, (silent,) = federate(settings, engine_of(settings, kind=Silent))
+    assert reason in report.refused[77 if how == "unasked" else 1]
+    assert silent.refused == {1: "did not answer"}
+    assert same_bits(with_hostile, without)
+
+
+def test_a_round_in_which_nobody_is_admitted_keeps_the_model() -> None:
+    class Dead(Meddling):
+        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+            return []
+
+    settings = settings_of("isfl", training={"rounds": 2})
+    engine = engine_of(settings, kind=Dead)
+    state, reports = federate(settings, engine)
+    assert all(torch.equal(state.model[n], value) for n, value in engine.initial_model().items())
+    assert reports[-1].train_loss is None and len(reports[-1].refused) == 3
+
+
+def test_a_client_that_diverged_once_comes_back() -> None:
+    """MOON remembers the previous local model; a NaN in it would spoil every round to come."""
+    settings = settings_of({"name": "moon"})
+    model, data = network(), blobs(COUNTS[0], 100)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    poisoned = {name: torch.full_like(value, float("nan")) for name, value in weights.items()}
+    target = np.full(4, 0.25)
+    update, memory = train_client(model, TrainTask(1, 0, poisoned, target), data, settings, ClientMemory())
+    assert not all(torch.isfinite(value).all() for value in update.model.values())
+    update, memory = train_client(model, TrainTask(2, 0, weights, target), data, settings, memory)
+    assert all(torch.isfinite(value).all() for value in update.model.values())
+    assert memory.local_model is not None
+
+
+# ---------------------------------------------------------------- BatchNorm
+
+
+def test_kept_local_means_that_statistics_never_leave_the_client() -> None:
+    settings = settings_of("fedavg", training={"batchnorm": "local", "rounds": 2})
+    engine = engine_of(settings, model=network(batchnorm=True))
+    names = statistic_names(engine.model)
+    state = start(settings, engine)
+    update = engine.train([TrainTask(1, 0, state.model, state.target[0])])[0]
+    assert not names & update.model.keys()
+    assert engine.memories[0].statistics.keys() == names
+    state, _ = federate(settings, engine)
+    # The server's own statistics come from the public set, not from their initial values.
+    assert not torch.equal(state.model["1.running_mean"], torch.zeros(8))
+
+
+def test_local_statistics_are_taken_up_again_by_their_client() -> None:
+    settings = settings_of("fedavg", training={"batchnorm": "local"})
+    model, data = network(batchnorm=True), blobs(COUNTS[0], 100)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    mine = {"1.running_mean": torch.full((8,), 50.0), "1.running_var": torch.ones(8)}
+    task = TrainTask(1, 0, weights, np.full(4, 0.25))
+    _, memory = train_client(model, task, data, settings, ClientMemory(statistics=mine))
+    assert (memory.statistics["1.running_mean"] > 10).all()
+
+
+def test_averaged_statistics_are_averaged() -> None:
+    settings = settings_of("fedavg", training={"rounds": 1})
+    engine = engine_of(settings, model=network(batchnorm=True))
+    first = start(settings, engine)
+    updates = [engine.train([TrainTask(1, k, first.model, first.target[k])])[0] for k in range(3)]
+    state, _ = federate(settings, engine_of(settings, model=network(batchnorm=True)))
+    mean = sum(u.model["1.running_mean"].double() for u in updates) / 3
+    torch.testing.assert_close(state.model["1.running_mean"].double(), mean, rtol=1e-6, atol=1e-7)
+
+
+def test_group_norm_in_place_of_batch_norm() -> None:
+    settings = settings_of("isfl", training={"batchnorm": "group"})
+    engine = engine_of(settings, model=network(batchnorm=True))
+    assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in engine.model.modules())
+    assert any(isinstance(m, nn.GroupNorm) for m in engine.model.modules())
+    _, reports = federate(settings, engine)
+    assert reports[-1].rho_used is not None
+
+
+# ---------------------------------------------------------------- what ISFL is told
+
+
+def test_the_first_round_draws_the_local_mix_or_the_target() -> None:
+    for first_round, expected in (("local", np.array(COUNTS[0]) / 40), ("target", np.array([0.1, 0.2, 0.3, 0.4]))):
+        settings = settings_of(
+            {"name": "isfl", "sampling": {"first_round": first_round}},
+            target={"kind": "given", "shares": [0.1, 0.2, 0.3, 0.4]},
+        )
+        _, reports = federate(settings)
+        np.testing.assert_allclose(reports[0].probabilities[0], expected)
+        assert not np.allclose(reports[1].probabilities[0], expected, atol=1e-4)
+
+
+def test_the_reference_model_before_or_after_the_aggregation() -> None:
+    asked: list[dict[str, torch.Tensor]] = []
+
+    class Watching(LocalEngine):
+        def lipschitz(self, local: Any, reference: Any) -> Any:
+            asked.append(reference)
+            return super().lipschitz(local, reference)
+
+    for reference in ("before", "after"):
+        settings = settings_of({"name": "isfl", "sampling": {"reference": reference}}, training={"rounds": 1})
+        engine = engine_of(settings, kind=Watching)
+        state, _ = federate(settings, engine)
+        expected = engine.initial_model() if reference == "before" else state.model
+        assert all(torch.equal(asked[-1][name], expected[name]) for name in expected)
+
+
+def test_a_target_per_client_reaches_its_client() -> None:
+    rows = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25]]
+    _, reports = federate(settings_of("pj-is", target={"kind": "given", "shares": rows}, training={"rounds": 1}))
+    for k, row in enumerate(rows):
+        np.testing.assert_allclose(reports[0].probabilities[k], row)
+
+
+def test_the_sampling_ratio_shortens_epochs() -> None:
+    for ratio, samples in ((1.0, 3 * 2 * 40), (0.25, 3 * 2 * 10)):
+        _, reports = federate(settings_of("isfl", training={"sampling_ratio": ratio, "rounds": 1}))
+        assert reports[0].gradient_evaluations.training == samples
+
+
+def test_what_sampling_costs_is_counted() -> None:
+    """ISFL: (K + 1) |D_L| at the server, 2 K |D_L| at the clients. ISFedAvg: |D_G| from the second round on."""
+    public, everyone = 32, 120
+    at_client = {"name": "isfl", "sampling": {"where": "client"}}
+    for scheme, target, expected in (
+        ("fedavg", "global", [0, 0]),
+        ("isfl", "global", [4 * public] * 2),
+        (at_client, "uniform", [6 * public] * 2),
+        ("isfedavg", "global", [0, everyone]),
+    ):
+        _, reports = federate(settings_of(scheme, target={"kind": target}, training={"rounds": 2}))
+        assert [r.gradient_evaluations.sampling for r in reports] == expected
+
+
+def test_diagnostics_measure_rho_for_any_scheme_and_count_it_apart() -> None:
+    _, reports = federate(settings_of("fedavg", diagnostics={"lipschitz": True}))
+    assert reports[-1].rho_used is not None and reports[-1].rho_minimum is not None
+    assert reports[-1].gradient_evaluations.sampling == 0
+    assert reports[-1].gradient_evaluations.diagnostics == 4 * 32
+    assert same_bits(
+        federate(settings_of("fedavg"))[0], federate(settings_of("fedavg", diagnostics={"lipschitz": True}))[0]
+    )
+
+
+def test_rho_of_the_rounds_is_ordered_and_the_bound_has_all_its_terms() -> None:
+    _, reports = federate(settings_of("isfl"))
+    for report in reports:
+        assert report.rho_minimum is not None and report.rho_paper is not None
+        assert report.rho_minimum <= report.rho_paper * (1 + 1e-9)
+        bound = report.bound
+        assert bound is not None and bound.phi.shape == (3,)
+        assert min(bound.initial, bound.psi, bound.sampling) > 0
+        assert bound.total == pytest.approx(bound.initial + bound.psi + bound.sampling)
+
+
+def test_isfedavg_prefers_samples_with_a_large_gradient() -> None:
+    _, reports = federate(settings_of("isfedavg"))
+    np.testing.assert_allclose(reports[0].probabilities[0], np.array(COUNTS[0]) / 40)
+    q = reports[1].probabilities[0]
+    assert q.sum() == pytest.approx(1.0)
+    assert q[0] < COUNTS[0][0] / 40  # its commonest class is the one it has learned best
+
+
+def test_bytes_are_those_of_the_values_that_travel() -> None:
+    settings = settings_of("isfl", training={"rounds": 1})
+    engine = engine_of(settings)
+    model = payload_bytes(engine.initial_model())
+    _, (report,) = federate(settings, engine)
+    statistics = 2 * settings.training.local_epochs * 8
+    assert report.bytes_up == 3 * (model + statistics)
+    assert report.bytes_down == 3 * (model + 2 * 4 * 8)  # target and probabilities
+
+
+def test_state_consists_of_plain_values() -> None:
+    def leaves(value: Any) -> set[type]:
+        if dataclasses.is_dataclass(value):
+            return set().union(*(leaves(getattr(value, f.name)) for f in dataclasses.fields(value)))
+        if isinstance(value, dict):
+            return set().union(*(leaves(v) for v in value.values())) if value else set()
+        return {type(value)}
+
+    state, _ = federate(settings_of({"name": "isfl", "aggregation": {"rule": "adam"}}))
+    assert isinstance(state, FederationState)
+    assert leaves(state) <= {int, torch.Tensor, np.ndarray, type(None)}
+
+
+def test_a_last_batch_of_one_joins_its_neighbour_and_drop_last_drops() -> None:
+    def sizes(n: int, drop: bool) -> list[int]:
+        return [len(b) for b in batches(np.arange(n), 4, drop)]
+
+    assert sizes(9, False) == [4, 5]
+    assert sizes(10, False) == [4, 4, 2]
+    assert sizes(10, True) == [4, 4]
+    assert sizes(8, True) == [4, 4]
+    assert sizes(3, True) == [3]
+
+
+@pytest.mark.parametrize(("kind", "cls"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
+def test_each_client_gets_a_new_optimiser_each_round(kind: str, cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    original = cls.__init__
+
+    def note(self: Any, params: Any, lr: float, **rest: Any) -> None:
+        seen.append(lr)
+        original(self, params, lr=lr, **rest)
+
+    monkeypatch.setattr(cls, "__init__", note)
+    federate(settings_of("fedavg", training={"optimizer": {"kind": kind, "lr": 0.02}, "rounds": 2}))
+    assert seen == [0.02] * 6
+
+
+def test_settings_cannot_ask_for_what_contradicts_itself() -> None:
+    for parts, message in (
+        ({"scheme": {"name": "isfl", "sampling": {"where": "client"}}}, "keeps class counts private"),
+        ({"target": {"kind": "noised", "epsilon": 1.0}}, "hides class counts"),
+        (
+            {"scheme": "fedavg", "target": {"kind": "noised", "epsilon": 1.0}, "diagnostics": {"lipschitz": True}},
+            "needs class counts at the server",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Settings.model_validate({"scheme": "isfl", **parts})
+
+
+def test_the_engine_does_not_share_models_between_clients() -> None:
+    settings = settings_of("fedavg")
+    engine = engine_of(settings)
+    state = start(settings, engine)
+    untouched = copy.deepcopy(state.model)
+    updates = engine.train([TrainTask(1, k, state.model, state.target[k]) for k in range(2)])
+    assert all(torch.equal(state.model[n], untouched[n]) for n in untouched)
+    assert not torch.equal(updates[0].model["0.weight"], updates[1].model["0.weight"])

@@ -1,0 +1,119 @@
+"""Draws follow the probabilities they were given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from torch.utils.data import DataLoader, TensorDataset
+
+from isfl import ClassSampler
+from isfl.federation.drawing import (
+    Stream,
+    class_probabilities,
+    epoch_size,
+    epochs_by_class,
+    epochs_by_sample,
+)
+from isfl.federation.scheme import Sampling, Scheme
+
+LABELS = np.repeat([0, 1, 3], [50, 7, 20])
+"""No sample of class 2."""
+Q = np.array([0.1, 0.6, 0.0, 0.3])
+MANY = 40_000
+UNLIKELY = 1e-4
+"""Draws are a fixed function of the seed: these p-values never change."""
+
+
+def rule_of(name: str) -> Sampling:
+    return Scheme.model_validate(name).sampling
+
+
+def test_class_frequencies_match_the_probabilities() -> None:
+    drawn = LABELS[list(ClassSampler(LABELS, Q, MANY, seed=0))]
+    counts = np.bincount(drawn, minlength=4)
+    assert counts[2] == 0
+    assert chisquare(counts[[0, 1, 3]], MANY * Q[[0, 1, 3]]).pvalue > UNLIKELY
+
+
+def test_draws_inside_a_class_are_uniform() -> None:
+    drawn = np.array(list(ClassSampler(LABELS, Q, MANY, seed=0)))
+    for label in (0, 1, 3):
+        inside = np.bincount(drawn, minlength=len(LABELS))[label == LABELS]
+        assert chisquare(inside).pvalue > UNLIKELY
+
+
+@pytest.mark.parametrize("scheme", ["uniform-is", "pj-is", "tempered", "calibrated", "isfl"])
+def test_each_scheme_draws_by_its_own_probabilities(scheme: str) -> None:
+    rule, counts = rule_of(scheme), np.array([50.0, 7.0, 0.0, 20.0])
+    target = np.array([0.4, 0.3, 0.2, 0.1])
+    expected = {
+        "uniform-is": np.array([1, 1, 0, 1]) / 3,
+        "pj-is": np.array([0.4, 0.3, 0, 0.1]) / 0.8,
+        "tempered": np.array([50**0.25, 7**0.25, 0, 20**0.25]),
+        "calibrated": np.array([50**0.5, 7**0.5, 0, 20**0.5]),
+        "isfl": counts / 77,
+    }[scheme]
+    q = class_probabilities(rule, counts, target)
+    np.testing.assert_allclose(q, expected / expected.sum())
+    drawn = LABELS[epochs_by_class(rule, LABELS, q, MANY, Stream(0, 1, 0))(0)]
+    seen = np.bincount(drawn, minlength=4)[[0, 1, 3]]
+    assert chisquare(seen, MANY * q[[0, 1, 3]]).pvalue > UNLIKELY
+
+
+def test_fedavg_visits_every_sample_once_an_epoch_in_another_order_each_time() -> None:
+    draw = epochs_by_class(rule_of("fedavg"), LABELS, np.full(4, 0.25), len(LABELS), Stream(0, 1, 0))
+    np.testing.assert_array_equal(np.sort(draw(0)), np.arange(len(LABELS)))
+    assert not np.array_equal(draw(0), draw(1))
+
+
+def test_isfedavg_draws_samples_in_proportion_to_their_weight() -> None:
+    weights = np.arange(1.0, 11.0)
+    drawn = epochs_by_sample(weights, MANY, Stream(0, 1, 0))(0)
+    assert chisquare(np.bincount(drawn, minlength=10), MANY * weights / weights.sum()).pvalue > UNLIKELY
+
+
+def test_draws_are_a_function_of_seed_round_client_and_epoch() -> None:
+    def draw(seed: int = 0, round: int = 1, client: int = 0, epoch: int = 0) -> list[int]:
+        return epochs_by_class(rule_of("uniform-is"), LABELS, Q, 50, Stream(seed, round, client))(epoch).tolist()
+
+    assert draw() == draw()
+    assert len({tuple(draw(**change)) for change in ({}, {"seed": 1}, {"round": 2}, {"client": 1}, {"epoch": 1})}) == 5
+
+
+def test_an_epoch_has_the_floor_of_the_sampling_ratio_and_never_nothing() -> None:
+    assert [epoch_size(n, ratio) for n, ratio in ((1000, 1.0), (999, 0.1), (3, 0.1))] == [1000, 99, 1]
+
+
+def test_the_sampler_works_in_a_data_loader_and_every_pass_is_a_new_epoch() -> None:
+    sampler = ClassSampler(torch.from_numpy(LABELS), Q, num_samples=100, seed=3)
+    loader = DataLoader(TensorDataset(torch.arange(len(LABELS))), batch_size=32, sampler=sampler)
+    passes = [torch.cat([batch for (batch,) in loader]).tolist() for _ in range(2)]
+    assert len(loader) == 4
+    assert passes[0] != passes[1]
+    sampler.set_epoch(0)
+    assert list(sampler) == passes[0]
+
+
+def test_probabilities_can_be_renewed_between_epochs() -> None:
+    sampler = ClassSampler(LABELS, Q, num_samples=100, seed=3)
+    sampler.probabilities = np.array([0.0, 1.0, 0.0, 0.0])
+    assert set(LABELS[list(sampler)]) == {1}
+    with pytest.raises(ValueError, match=r"probabilities\[2\] is 0.5"):
+        sampler.probabilities = np.array([0.0, 0.5, 0.5, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "probabilities", "samples", "message"),
+    [
+        ([0, 1], [0.5, 0.4, 0.1], 5, r"probabilities\[2\] is 0.1: there is no sample"),
+        ([0, 5], [0.5, 0.5], 5, r"labels\[1\] is 5"),
+        ([0, 1], [0.5, 0.4], 5, r"sums to 0.9"),
+        ([0, 1], [0.5, float("nan")], 5, r"probabilities\[0, 1\] is nan"),
+        ([0, 1], [0.5, 0.5], 0, "num_samples is 0"),
+    ],
+)
+def test_wrong_input_is_named(labels: list[int], probabilities: list[float], samples: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ClassSampler(labels, probabilities, samples, seed=0)

@@ -1,0 +1,89 @@
+"""Small federations for tests: real training, in milliseconds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from isfl.data import Dataset
+from isfl.engines import LocalEngine
+from isfl.federation import FederationState, RoundReport, Settings, run_round, start
+from isfl.federation.normalization import with_group_norm
+from isfl.federation.values import ClientUpdate, TrainTask
+
+CLASSES = 4
+FEATURES = 6
+
+
+def blobs(counts: Sequence[int], seed: int) -> Dataset:
+    """Gaussian clouds around the corners of a simplex, `counts[i]` samples of class `i`."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    inputs = rng.normal(size=(len(labels), FEATURES)) * 0.8
+    inputs[np.arange(len(labels)), labels] += 2.0
+    return Dataset(torch.from_numpy(inputs).float(), torch.from_numpy(labels), len(counts))
+
+
+COUNTS = ((30, 6, 2, 2), (2, 2, 30, 6), (10, 10, 10, 10))
+"""Three clients of forty samples: two skewed, one balanced."""
+
+
+def network(batchnorm: bool = False, dropout: float = 0.0, seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        layers: list[nn.Module] = [nn.Linear(FEATURES, 8)]
+        if batchnorm:
+            layers.append(nn.BatchNorm1d(8))
+        layers += [nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, CLASSES)]
+        return nn.Sequential(*layers)
+
+
+def settings_of(scheme: Any = "isfl", seed: int = 0, **parts: Any) -> Settings:
+    training = {"rounds": 3, "local_epochs": 2, "batch_size": 16, **parts.pop("training", {})}
+    return Settings.model_validate({"scheme": scheme, "seed": seed, "training": training, **parts})
+
+
+def engine_of(
+    settings: Settings,
+    counts: Sequence[Sequence[int]] = COUNTS,
+    model: nn.Module | None = None,
+    kind: type[LocalEngine] = LocalEngine,
+) -> LocalEngine:
+    model = copy.deepcopy(model) if model is not None else network()
+    if settings.training.batchnorm == "group":
+        model = with_group_norm(model)
+    clients = [blobs(row, seed=100 + k) for k, row in enumerate(counts)]
+    return kind(
+        model, clients, public=blobs((8, 8, 8, 8), seed=7), test=blobs((20, 20, 20, 20), seed=8), settings=settings
+    )
+
+
+def federate(
+    settings: Settings, engine: LocalEngine | None = None, **options: Any
+) -> tuple[FederationState, list[RoundReport]]:
+    """All rounds of a federation: its last state and the reports."""
+    engine = engine or engine_of(settings, **options)
+    state, reports = start(settings, engine), []
+    for _ in range(settings.training.rounds):
+        state, report = run_round(state, settings, engine)
+        reports.append(report)
+    return state, reports
+
+
+def same_bits(one: FederationState, other: FederationState) -> bool:
+    return one.model.keys() == other.model.keys() and all(torch.equal(one.model[n], other.model[n]) for n in one.model)
+
+
+class Meddling(LocalEngine):
+    """An engine whose answers can be changed on the way, as a faulty or hostile client would."""
+
+    def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+        return updates
+
+    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]:
+        return self.meddle(list(super().train(tasks)))
