@@ -47,5 +47,5 @@ def build(directory: Path) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    np.savez_compressed(DESTINATION, **build(Path(sys.argv[1])))
+    np.savez_compressed(DESTINATION, allow_pickle=False, **build(Path(sys.argv[1])))
     print(f"{DESTINATION}: {DESTINATION.stat().st_size:,} bytes")

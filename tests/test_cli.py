@@ -187,3 +187,10 @@ def test_the_demo_is_ten_clients_on_real_data() -> None:
     assert config.data.name == "fashion-mnist-mini" and len(problem.clients) == 10
     card = skew_card(np.stack([data.class_counts for data in problem.clients]))
     assert card.total_variation.mean() > 0.6  # severe: most samples would have to change class
+
+
+def test_a_class_missing_from_the_public_set_is_warned_of_once(tiny: Path) -> None:
+    result = isfl("run", "tiny.toml", "--set", "data.public=3", "--out", "out", cwd=tiny.parent)
+    assert result.returncode == 0
+    assert result.stderr.startswith("warning: the public set has no sample of class ")
+    assert result.stderr.count("\n") == 1

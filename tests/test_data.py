@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from isfl.data import Dataset, load, partition
 from isfl.data.splits import DirichletSplit, IIDSplit, MixedSplit, ShardSplit, Split
 from isfl.errors import UserError
 from isfl.theory import skew_card
+from tests.worlds import module_at
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 500))
 SPLITS: list[Split] = [
@@ -128,11 +128,7 @@ OFFICIAL = Path("/usr/share/datasets/fashion-mnist")
 
 @pytest.mark.skipif(not OFFICIAL.exists(), reason="needs the Debian package dataset-fashion-mnist")
 def test_the_embedded_data_is_what_the_script_builds() -> None:
-    path = Path(__file__).parent.parent / "scripts/build_embedded_data.py"
-    spec = importlib.util.spec_from_file_location("build_embedded_data", path)
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = module_at(Path(__file__).parent.parent / "scripts/build_embedded_data.py")
     built, source = script.build(OFFICIAL), load("fashion-mnist-mini")
     np.testing.assert_array_equal(built["train_images"], source.train.inputs[:, 0].numpy())
     np.testing.assert_array_equal(built["test_labels"], source.test.labels.numpy())

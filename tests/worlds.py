@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -87,3 +90,12 @@ class Meddling(LocalEngine):
 
     def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]:
         return self.meddle(list(super().train(tasks)))
+
+
+def module_at(path: Path) -> ModuleType:
+    """A script or example, imported from its file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

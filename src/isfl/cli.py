@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from isfl.errors import UserError
+from isfl.errors import UserError, plain_warnings
 
 app = typer.Typer(
     help="Federated learning on label-skewed clients with local importance sampling.",
@@ -122,6 +122,7 @@ def version(show: Annotated[bool, typer.Option("--version", help="print the vers
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: a user's mistake is one line and exit code 2; tracebacks are for our bugs."""
+    plain_warnings()
     try:
         app(args=list(arguments) if arguments is not None else None)
     except UserError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from isfl.errors import UserError
+from isfl.errors import UserError, plain_warnings
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import read_lines, refuse_used
 
@@ -75,7 +75,7 @@ def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence
     """Run the cells, `jobs` at a time; `watch` is called a few times a second and once at the end."""
     workers = min(jobs or os.cpu_count() or 1, len(cells))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker) as pool:
         pending: set[Future[None]] = {
             pool.submit(_run_cell, cell.config.model_dump_json(), str(cell.out)) for cell in cells
         }
@@ -90,10 +90,11 @@ def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence
             raise
 
 
-def _one_thread() -> None:
+def _prepare_worker() -> None:
     import torch
 
     torch.set_num_threads(1)
+    plain_warnings()
 
 
 def _run_cell(config: str, out: str) -> None:

@@ -84,5 +84,15 @@ def environment() -> dict[str, Any]:
         "format": 1,
         "versions": {name: version(name) for name in ("isfl", "torch", "numpy")}
         | {"python": platform.python_version()},
-        "machine": {"system": platform.system(), "architecture": platform.machine(), "cpus": os.cpu_count()},
+        "machine": {"system": platform.system(), "processor": _processor(), "cpus": os.cpu_count()},
     }
+
+
+def _processor() -> str:
+    """The model name where the system tells it, else the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

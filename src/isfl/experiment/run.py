@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ def run(config: Config, out: Path, on_round: OnRound = lambda line: None) -> Pat
     problem = prepare(config)
     engine = LocalEngine(problem.model, problem.clients, problem.public, problem.test, config)
     state = start(config, engine)
+    _warn_of_unknown_classes(problem, config)
     directory = RunDirectory.create(out, config.model_dump(mode="json"), _describe(problem))
     with torch.random.fork_rng():  # whatever a library draws from the global generator ends with the run
         for _ in range(config.training.rounds):
@@ -63,6 +65,17 @@ def run(config: Config, out: Path, on_round: OnRound = lambda line: None) -> Pat
             on_round(line)
     directory.save_model(state.model)
     return out
+
+
+def _warn_of_unknown_classes(problem: Problem, config: Config) -> None:
+    """ISFL goes on without the Lipschitz values of classes the public set lacks, but somebody should know."""
+    lacking = np.flatnonzero(problem.public.class_counts == 0).tolist()
+    if lacking and (config.importance_sampling is not None or config.diagnostics.lipschitz):
+        warnings.warn(
+            f"the public set has no sample of class {', '.join(map(str, lacking))}: Lipschitz values there count as "
+            "average (raise data.public)",
+            stacklevel=3,
+        )
 
 
 def _describe(problem: Problem) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""What the documents promise: numbers come from results, examples run, links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from isfl.experiment.config import config_from
+from tests.worlds import module_at
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_numbers_in_the_readme_are_those_of_the_results() -> None:
+    publish = module_at(ROOT / "scripts/publish_demo.py")
+    results = ROOT / "results/demo"
+    source = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
+    table = publish.readme_table((results / "summary.md").read_text(encoding="utf-8"), source)
+    assert table in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+    for target in targets:
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_configurations_in_the_documents_are_valid(page: Path) -> None:
+    for block in re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        config_from(tomllib.loads(block), page.name)
+
+
+def test_the_example_of_an_own_loop_runs_and_is_short() -> None:
+    path = ROOT / "examples/own_loop.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+    assert module_at(path).main() > 0.6
