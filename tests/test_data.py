@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isfl.data import Dataset, load, partition
+from isfl.data import Dataset, DataSettings, load, partition
 from isfl.data.splits import DirichletSplit, IIDSplit, MixedSplit, ShardSplit, Split
 from isfl.errors import UserError
 from isfl.theory import skew_card
@@ -113,7 +113,7 @@ def test_a_split_that_cannot_be_made_says_why(split: Split, public: int, message
 
 
 def test_the_embedded_data_is_balanced_and_scaled() -> None:
-    source = load("fashion-mnist-mini")
+    source = load(DataSettings())
     assert source.train.class_counts.tolist() == [600] * 10
     assert source.test.class_counts.tolist() == [200] * 10
     inputs, labels = source.train.batch(np.array([3, 5]))
@@ -129,7 +129,7 @@ OFFICIAL = Path("/usr/share/datasets/fashion-mnist")
 @pytest.mark.skipif(not OFFICIAL.exists(), reason="needs the Debian package dataset-fashion-mnist")
 def test_the_embedded_data_is_what_the_script_builds() -> None:
     script = module_at(Path(__file__).parent.parent / "scripts/build_embedded_data.py")
-    built, source = script.build(OFFICIAL), load("fashion-mnist-mini")
+    built, source = script.build(OFFICIAL), load(DataSettings())
     np.testing.assert_array_equal(built["train_images"], source.train.inputs[:, 0].numpy())
     np.testing.assert_array_equal(built["test_labels"], source.test.labels.numpy())
 
@@ -141,4 +141,4 @@ def test_inputs_that_are_not_bytes_are_left_alone() -> None:
 
 def test_an_unknown_data_set_is_named() -> None:
     with pytest.raises(UserError, match=r"data\.name is 'mnist'; choose one of"):
-        load("mnist")
+        load(DataSettings(name="mnist"))

@@ -46,5 +46,6 @@ class Dataset:
 
 
 def scaled(inputs: Tensor) -> Tensor:
-    """Bytes to [-1, 1], anything else untouched."""
-    return inputs.float() / 127.5 - 1.0 if inputs.dtype == torch.uint8 else inputs
+    """Bytes to [-1, 1], anything else untouched; images with channels last, as convolutions like them."""
+    values = inputs.float() / 127.5 - 1.0 if inputs.dtype == torch.uint8 else inputs
+    return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values

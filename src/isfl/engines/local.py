@@ -33,7 +33,8 @@ class LocalEngine:
     def __init__(
         self, model: nn.Module, clients: Sequence[Dataset], public: Dataset, test: Dataset, settings: Settings
     ) -> None:
-        self.model, self.settings = model, settings
+        # Convolutions on a CPU are a third faster with channels last; the format is part of a result's bits.
+        self.model, self.settings = model.to(memory_format=torch.channels_last), settings  # type: ignore[call-overload]
         self.clients, self.public, self.test = clients, public, test
         self.num_classes = test.num_classes
         self.memories: dict[int, ClientMemory] = {}

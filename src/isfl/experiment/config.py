@@ -8,18 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
+from isfl.data import DataSettings
 from isfl.data.splits import MixedSplit, Split
 from isfl.errors import UserError
 from isfl.federation.settings import Settings
 from isfl.models import ModelSettings
 from isfl.schema import Part
-
-
-class DataSettings(Part):
-    name: str = "fashion-mnist-mini"
-    public: int = Field(500, ge=1, description="|D_L|: public samples on which Lipschitz values are estimated")
 
 
 class Config(Settings):

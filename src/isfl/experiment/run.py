@@ -19,7 +19,7 @@ from isfl.experiment.directory import RunDirectory, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import run_round, start
 from isfl.federation.normalization import with_group_norm
-from isfl.models import build_model
+from isfl.models import build_model, check_output
 
 OnRound = Callable[[dict[str, Any]], None]
 
@@ -37,7 +37,7 @@ class Problem:
 
 def prepare(config: Config) -> Problem:
     """Load, split and build; any request that cannot be met fails here, before anything is written."""
-    source = load(config.data.name)
+    source = load(config.data)
     parts = partition(config.split, source.train.labels.numpy(), config.data.public, config.seed)
     clients = [source.train.subset(indices) for indices in parts.clients]
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
@@ -45,6 +45,7 @@ def prepare(config: Config) -> Problem:
     model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
     if config.training.batchnorm == "group":
         model = with_group_norm(model)
+    check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
     return Problem(model, clients, source.train.subset(parts.public), source.test, source.class_names)
 
 

@@ -3,34 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import nn
 
+from isfl.data.own import call, resolve
 from isfl.errors import UserError
 from isfl.models.mlp import mlp
+from isfl.models.resnet import resnet8, resnet9
 from isfl.models.small_cnn import small_cnn
 from isfl.randomness import Purpose, torch_randomness
 from isfl.schema import Part
 
-ModelName = Literal["small-cnn", "mlp"]
+MODELS: dict[str, Callable[[tuple[int, ...], int, float], nn.Module]] = {
+    "small-cnn": small_cnn,
+    "mlp": mlp,
+    "resnet8": resnet8,
+    "resnet9": resnet9,
+}
+SMALLEST_IMAGE = {"small-cnn": 4, "resnet8": 16, "resnet9": 32}
 
 
 class ModelSettings(Part):
-    name: ModelName = "small-cnn"
-    width: float = Field(1.0, gt=0, description="factor on the number of channels or units")
-
-
-MODELS: dict[str, Callable[[tuple[int, ...], int, float], nn.Module]] = {"small-cnn": small_cnn, "mlp": mlp}
+    name: str = Field(
+        "small-cnn",
+        description="a model by name, or `module:Class` (or function), called with the shape of an input and the "
+        "number of classes, that gives a torch.nn.Module",
+    )
+    width: float = Field(1.0, gt=0, description="factor on the number of channels or units of the models by name")
 
 
 def build_model(settings: ModelSettings, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
     """The model with initial weights that are a function of the seed."""
-    if settings.name == "small-cnn" and (len(input_shape) != 3 or min(input_shape[1:]) < 4):
-        raise UserError(f"model.name = 'small-cnn' needs images of at least 4x4, the data has shape {input_shape}")
+    key = f"model.name = {settings.name!r}"
+    if ":" in settings.name:
+        factory = resolve(settings.name, "model.name")
+        with torch_randomness(seed, Purpose.INITIAL_MODEL):
+            model = call(factory, key, input_shape, num_classes)
+        if not isinstance(model, nn.Module):
+            raise UserError(f"{key}: it gave a {type(model).__name__}; it should give a torch.nn.Module")
+        return model
+    if settings.name not in MODELS:
+        raise UserError(f"model.name is {settings.name!r}; choose one of {', '.join(MODELS)}, or module:Class")
+    least = SMALLEST_IMAGE.get(settings.name)
+    if least is not None and (len(input_shape) != 3 or min(input_shape[1:]) < least):
+        raise UserError(f"{key} needs images of at least {least}x{least}, the data has shape {input_shape}")
     with torch_randomness(seed, Purpose.INITIAL_MODEL):
         return MODELS[settings.name](input_shape, num_classes, settings.width)
 
 
-__all__ = ["MODELS", "ModelSettings", "build_model"]
+def check_output(model: nn.Module, inputs: torch.Tensor, num_classes: int, name: str) -> None:
+    """A model must turn a batch into one row of logits a sample: better told now than in the first round."""
+    model.eval()
+    with torch.no_grad():
+        logits = call(model, f"model.name = {name!r}", inputs)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (len(inputs), num_classes):
+        found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise UserError(f"model.name = {name!r}: gives {found} for {len(inputs)} samples and {num_classes} classes")
+
+
+__all__ = ["MODELS", "ModelSettings", "build_model", "check_output"]

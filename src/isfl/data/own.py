@@ -1,0 +1,131 @@
+"""The user's own data: an npz file, images in class folders, or a function."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isfl.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+
+NAMES = (
+    ("train_images", "train_inputs", "x_train"),
+    ("train_labels", "y_train"),
+    ("test_images", "test_inputs", "x_test"),
+    ("test_labels", "y_test"),
+)
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+
+
+def read_npz(file: Path) -> Arrays:
+    """Arrays `train_images`, `train_labels`, `test_images`, `test_labels` (or `x_train`, `y_train`, ...)."""
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            arrays = {}
+            for names in NAMES:
+                found = [name for name in names if name in content.files]
+                if not found:
+                    raise UserError(
+                        f"{file}: has no array {names[0]!r} (found {', '.join(content.files) or 'nothing'})"
+                    )
+                arrays[names[0]] = content[found[0]]
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(f"data.path = {file}: no such file; give the path of an npz file") from None
+    except Exception as error:  # numpy raises many kinds for a file that is not what it should be
+        raise UserError(f"{file}: damaged or not an npz file ({str(error).splitlines()[0]})") from None
+    return arrays
+
+
+def read_folders(directory: Path) -> tuple[Arrays, tuple[str, ...]]:
+    """`train/CLASS/*` and `test/CLASS/*`, all pictures of one size; classes are numbered by name."""
+    if not (directory / "train").is_dir() or not (directory / "test").is_dir():
+        raise UserError(f"data.path = {directory}: needs the directories train and test, each with one folder a class")
+    classes = sorted(p.name for p in (directory / "train").iterdir() if p.is_dir())
+    if len(classes) < 2:
+        raise UserError(f"{directory / 'train'}: needs a folder for each of at least two classes")
+    extra = sorted({p.name for p in (directory / "test").iterdir() if p.is_dir()} - set(classes))
+    if extra:
+        raise UserError(f"{directory / 'test' / extra[0]}: a class that the training data does not have")
+    arrays: Arrays = {}
+    first: tuple[Path, tuple[int, ...]] | None = None
+    for part in ("train", "test"):
+        pictures, labels = [], []
+        for label, name in enumerate(classes):
+            folder = directory / part / name
+            for file in sorted(folder.iterdir()) if folder.is_dir() else []:
+                if file.suffix.lower() not in PICTURES:
+                    continue
+                pixels = _picture(file)
+                first = first or (file, pixels.shape)
+                if pixels.shape != first[1]:
+                    raise UserError(
+                        f"{file}: has shape {pixels.shape} where {first[0]} has {first[1]}; make them equal"
+                    )
+                pictures.append(pixels)
+                labels.append(label)
+        if not pictures:
+            raise UserError(f"{directory / part}: holds no picture ({', '.join(PICTURES)})")
+        arrays[f"{part}_images"], arrays[f"{part}_labels"] = np.stack(pictures), np.array(labels)
+    return arrays, tuple(classes)
+
+
+def _picture(file: Path) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as picture:
+            return np.asarray(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(f"{file}: damaged or not a picture ({error})") from None
+
+
+def resolve(reference: str, key: str) -> Any:
+    """What `module:name` stands for; the current directory is searched too."""
+    module_name, _, name = reference.partition(":")
+    sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module_name), name)
+    except ImportError as error:
+        raise UserError(f"{key} = {reference!r}: cannot import {module_name!r} ({error})") from None
+    except AttributeError:
+        raise UserError(f"{key} = {reference!r}: module {module_name!r} has no {name!r}") from None
+    except Exception as error:
+        raise UserError(f"{key} = {reference!r}: importing {module_name!r} failed ({_told(error)})") from None
+    finally:
+        sys.path.remove("")
+
+
+def call(function: Any, key: str, *arguments: Any) -> Any:
+    """Call what the user named; whatever it raises is told with its name, not as a traceback of ours."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise UserError(f"{key}: it raised {_told(error)}") from error
+
+
+def arrays_from(result: Any, key: str) -> Arrays:
+    """`(train_inputs, train_labels, test_inputs, test_labels)`, or a dictionary with those names."""
+    if isinstance(result, dict):
+        found = {names[0]: next((result[n] for n in names if n in result), None) for names in NAMES}
+        values: list[Any] = list(found.values())
+    elif isinstance(result, tuple | list) and len(result) == 4:
+        values = list(result)
+    else:
+        values = [None]
+    if any(value is None for value in values):
+        raise UserError(
+            f"{key}: it returned {type(result).__name__}; it should return train inputs, train labels, test inputs "
+            "and test labels, as four arrays or a dictionary of them"
+        )
+    return {names[0]: np.asarray(value) for names, value in zip(NAMES, values, strict=True)}
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

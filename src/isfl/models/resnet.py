@@ -1,0 +1,64 @@
+"""The light-weight residual networks of the paper's experiments, for images of 32x32."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+def resnet8(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0) -> nn.Module:
+    """ResNet8 (468,618 parameters for 3x32x32 and 10 classes at width 1).
+
+    conv3-32, conv3-64 + pool, residual pair of conv3-64, conv3-128 + pool, residual pair of conv3-128, max-pool 4,
+    dropout, linear 512->10; every convolution followed by BatchNorm and ReLU.
+    """
+    a, b, c = (max(1, round(n * width)) for n in (32, 64, 128))
+    height, breadth = (side // 4 // 4 for side in input_shape[1:])
+    return nn.Sequential(
+        _conv(input_shape[0], a),
+        _conv(a, b, pool=True),
+        Residual(b),
+        _conv(b, c, pool=True),
+        Residual(c),
+        nn.MaxPool2d(4),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(c * height * breadth, num_classes),
+    )
+
+
+def resnet9(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0) -> nn.Module:
+    """ResNet9, for CIFAR-100: the same up to the second residual pair, then conv3-256 + pool, residual pair of
+    conv3-256, conv3-512 + pool, residual pair of conv3-512, max-pool 2, linear 512->100."""
+    a, b, c, d, e = (max(1, round(n * width)) for n in (32, 64, 128, 256, 512))
+    height, breadth = (side // 16 // 2 for side in input_shape[1:])
+    return nn.Sequential(
+        _conv(input_shape[0], a),
+        _conv(a, b, pool=True),
+        Residual(b),
+        _conv(b, c, pool=True),
+        Residual(c),
+        _conv(c, d, pool=True),
+        Residual(d),
+        _conv(d, e, pool=True),
+        Residual(e),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(e * height * breadth, num_classes),
+    )
+
+
+class Residual(nn.Module):
+    """Two convolutions around which the input is carried."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(_conv(channels, channels), _conv(channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.body(x)
+        return out
+
+
+def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
