@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +142,25 @@ def test_a_comparison_does_not_depend_on_how_many_runs_go_at_a_time(tiny: Path) 
         (("run", "tiny.toml", "--set", "training.round=3"), "training.round: unknown key; did you mean 'rounds'?"),
         (("run", "tiny.toml", "--set", "split.clients=1000"), "lower split.clients"),
         (("run", "tiny.toml", "--set", "data.name=mnist"), "data.name is 'mnist'"),
+        (("run", "tiny.toml", "--set", "model.name=resnet1000"), "model.name is 'resnet1000'; choose one of small-cnn"),
+        (("run", "tiny.toml", "--set", "model.name=resnet9"), "model.name = 'resnet9' needs images"),
+        (("run", "tiny.toml", "--out", "x" * 300), "cannot be used as a run directory"),
+        (("run", "tiny.toml", "--nonsense"), "No such option"),
+        (("compare", "tiny.toml", "--jobs", "0"), "--jobs"),
+        (
+            (
+                "compare",
+                "tiny.toml",
+                "--schemes",
+                "fedavg,centralized",
+                "--set",
+                "target.kind=given",
+                "--set",
+                "target.shares=[[0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1],[0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1],"
+                "[0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1,0.1]]",
+            ),
+            "target.shares has shape (3, 10)",
+        ),
         (("run", "tiny.toml", "--set", "target={kind='given',shares=[0.5,0.5]}"), "target.shares has shape (2,)"),
         (("run", "tiny.toml", "--set", "data.public=100000"), "data.public asks for 100000"),
         (("run", "tiny.toml", "--out", "tiny.toml"), "tiny.toml: exists and is not empty"),
@@ -172,6 +193,62 @@ def test_help_and_version(tmp_path: Path) -> None:
     assert result.returncode == 0
     assert all(command in result.stdout for command in ("run", "compare", "demo"))
     assert isfl("--version", cwd=tmp_path).stdout.startswith("isfl 0.")
+
+
+def test_a_comparison_with_partial_participation_and_refusals(tiny: Path) -> None:
+    arguments = ("--schemes", "centralized,isfl", "--seeds", "0", "--set", "training.participation=0.5", "--out", "c")
+    result = isfl("compare", "tiny.toml", *arguments, cwd=tiny.parent)
+    assert result.returncode == 0, result.stderr
+    assert "±" not in result.stdout  # one seed has no spread
+    rows = [json.loads(line) for line in (tiny.parent / "c/isfl/seed-0/probabilities.jsonl").read_text().splitlines()]
+    assert all(len(row["probabilities"]) == 3 for row in rows)  # also of those who were absent
+
+
+def test_refused_clients_are_told(tiny: Path) -> None:
+    broken = ("--set", "scheme.objective.kind=fedprox", "--set", "scheme.objective.mu=1e38")
+    result = isfl("run", "tiny.toml", *broken, "--out", "out", cwd=tiny.parent)
+    assert result.returncode == 0
+    assert "round 1: refused client 0: " in result.stdout
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_comparison_leaves_no_process_behind(tiny: Path, signal_: signal.Signals) -> None:
+    command = [sys.executable, "-m", "isfl.cli", "compare", "tiny.toml", "--set", "training.rounds=100000"]
+    with subprocess.Popen(
+        command, cwd=tiny.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as parent:
+        children: list[str] = []
+        for _ in range(200):
+            found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True)
+            children = found.stdout.split()
+            if len(list(tiny.parent.rglob("metrics.jsonl"))) >= 2:
+                break
+            time.sleep(0.1)
+        assert len(children) >= 2
+        parent.send_signal(signal_)
+        _, errors = parent.communicate(timeout=30)
+    if signal_ == signal.SIGINT:
+        assert parent.returncode == 130 and errors == "error: interrupted\n"
+    for _ in range(50):
+        if not any(Path(f"/proc/{pid}").exists() for pid in children):
+            break
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_output_that_is_no_terminal_and_not_unicode(tiny: Path) -> None:
+    deep = Path(*["a-long-name-for-a-directory"] * 4)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(
+        [sys.executable, "-m", "isfl.cli", "run", "tiny.toml", "--out", str(deep)],
+        capture_output=True,
+        text=True,
+        cwd=tiny.parent,
+        env=environment,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert f"run directory: {deep}\n" in result.stdout
 
 
 def test_the_demo_is_ten_clients_on_real_data() -> None:

@@ -48,6 +48,17 @@ def test_a_part_of_the_same_kind_keeps_the_shorthands_other_settings() -> None:
     assert config.scheme.objective.calibrate
 
 
+def test_a_change_of_kind_keeps_what_all_kinds_have() -> None:
+    scheme = Scheme.model_validate({"name": "calibrated", "objective": {"kind": "fedprox"}})
+    assert scheme.objective.kind == "fedprox" and scheme.objective.calibrate
+
+
+def test_a_table_without_its_kind_means_the_default_kind() -> None:
+    config = parse_config("[split]\nclients = 5\n[training.optimizer]\nlr = 0.01", "c.toml")
+    assert (config.split.kind, config.split.clients) == ("mixed", 5)
+    assert (config.training.optimizer.kind, config.training.optimizer.lr) == ("adam", 0.01)
+
+
 def test_the_defaults_are_the_papers() -> None:
     training = Config().training
     assert (training.rounds, training.local_epochs, training.batch_size) == (25, 5, 128)
@@ -97,11 +108,22 @@ def test_overrides_are_toml_values_or_plain_words() -> None:
         ),
         ('scheme = {sampling = {rule = "magic"}}', "scheme.sampling.rule: found 'magic'; choose one of 'shuffle'"),
         ('split = {kind = "mixed", nr = 2.0}', "split.nr: found 2.0"),
-        ('target = {kind = "given", shares = [0.5, 0.6]}', "target.shares: shares[0] sums to 1.1"),
-        ('target = {kind = "given", shares = [0.5, nan]}', "target.shares: shares[0, 1] is nan"),
+        ('target = {kind = "given", shares = [0.5, 0.6]}', "target.shares: shares sums to 1.1"),
+        (
+            'target = {kind = "given", shares = [0.5, nan]}',
+            "target.shares.1: found nan; input should be a finite number",
+        ),
         ('target = {kind = "noised"}', "target.epsilon: is required"),
-        ('model = {name = "resnet1000"}', "model.name: found 'resnet1000'"),
         ("seed = -1", "seed: found -1"),
+        ("[training]\nrounds = true", "training.rounds: found True"),
+        ('[training]\nrounds = "2"', "training.rounds: found '2'"),
+        ("[training]\ndrop_last = 1", "training.drop_last: found 1"),
+        ("[training.optimizer]\nlr = inf", "training.optimizer.lr: found inf; input should be a finite number"),
+        ("[training.optimizer]\nlr = 1e300", "training.optimizer.lr: found 1e+300"),
+        ("[model]\nwidth = 1e7", "model.width: found 10000000.0"),
+        ('scheme = {name = ["x"]}', "unknown scheme ['x']"),
+        ("seed = " + "9" * 5000, "not valid TOML"),
+        ("x = " + "[" * 3000 + "]" * 3000, "not valid TOML"),
         ("training = 3", "training: found 3"),
         ("x = [", "not valid TOML"),
     ],

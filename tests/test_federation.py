@@ -16,11 +16,12 @@ from torch import nn
 from isfl.engines import LocalEngine
 from isfl.federation import SHORTHANDS, FederationState, Settings, run_round, start
 from isfl.federation import drawing as drawing_module
-from isfl.federation.client import introduce, train_client
+from isfl.federation.client import introduce, renew_at_client, train_client
 from isfl.federation.normalization import statistic_names
+from isfl.federation.objectives import representation
 from isfl.federation.round import participants
 from isfl.federation.training import batches
-from isfl.federation.values import ClientMemory, ClientUpdate, TrainTask, payload_bytes
+from isfl.federation.values import ClientMemory, ClientUpdate, RenewTask, TrainTask, payload_bytes
 from tests.worlds import COUNTS, Meddling, blobs, engine_of, federate, network, same_bits, settings_of
 
 SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "gradient-norm", "isfl"]
@@ -162,12 +163,31 @@ def test_in_private_use_no_class_counts_reach_the_server() -> None:
     assert state.counts is None and state.probabilities is None
 
 
+def test_in_private_use_the_server_learns_only_what_it_could_compute_itself() -> None:
+    """rho would give the label mix away digit by digit: reports hold Lipschitz values and costs, nothing else."""
+    settings = settings_of({"name": "isfl", "sampling": {"where": "client"}}, target={"kind": "uniform"})
+    engine = engine_of(settings)
+    state = start(settings, engine)
+    engine.train([TrainTask(1, k, state.model, state.target[k]) for k in range(3)])
+    local = [engine.memories[k].local_model for k in range(3)]
+    reports = engine.renew([RenewTask(1, k, state.model, state.target[k]) for k in range(3)])
+    assert {f.name for f in dataclasses.fields(reports[0])} == {
+        "client",
+        "lipschitz",
+        "dropped",
+        "evaluations",
+        "seconds",
+    }
+    known = engine.lipschitz([weights for weights in local if weights is not None], state.model).values
+    np.testing.assert_array_equal(np.stack([report.lipschitz for report in reports]), known)
+
+
 def test_noised_counts_hide_the_counts_and_approach_the_shares_as_epsilon_grows() -> None:
     scheme = {"name": "isfl", "sampling": {"where": "client"}}
     truth = np.sum(COUNTS, axis=0) / np.sum(COUNTS)
     for epsilon, tolerance in ((1000.0, 0.001), (0.5, 0.2)):
         settings = settings_of(scheme, target={"kind": "noised", "epsilon": epsilon})
-        profile = introduce(0, blobs(COUNTS[0], 100), settings)
+        profile = introduce(0, blobs(COUNTS[0], 100), settings, np.random.default_rng(0))
         assert profile.class_counts is not None and (profile.class_counts != COUNTS[0]).all()
         np.testing.assert_allclose(start(settings, engine_of(settings)).target[0], truth, atol=tolerance)
 
@@ -228,6 +248,12 @@ def spoil(update: ClientUpdate, how: str) -> ClientUpdate:
         return dataclasses.replace(update, num_samples=10**9)
     elif how == "infinite loss":
         return dataclasses.replace(update, train_loss=float("inf"))
+    elif how == "no loss":
+        return dataclasses.replace(update, train_loss=None)  # type: ignore[arg-type]
+    elif how == "short norms":
+        return dataclasses.replace(update, gradient_norm=np.ones(1))
+    elif how == "negative variance":
+        return dataclasses.replace(update, gradient_variance=np.array([1.0, -1.0]))
     elif how == "unasked":
         return dataclasses.replace(update, client=77)
     return dataclasses.replace(update, model=model)
@@ -244,6 +270,9 @@ def spoil(update: ClientUpdate, how: str) -> ClientUpdate:
         ("lying count", "claims 1000000000 samples where it announced 40"),
         ("infinite loss", "training loss of inf"),
         ("unasked", "was not asked"),
+        ("no loss", "training loss of None"),
+        ("short norms", "gradient norms that are not 2 finite"),
+        ("negative variance", "gradient variances that are not 2 finite"),
     ],
 )
 def test_a_client_that_answers_nonsense_is_refused_by_name_and_the_round_goes_on(how: str, reason: str) -> None:
@@ -261,6 +290,109 @@ def test_a_client_that_answers_nonsense_is_refused_by_name_and_the_round_goes_on
     assert reason in report.refused[77 if how == "unasked" else 1]
     assert silent.refused == {1: "did not answer"}
     assert same_bits(with_hostile, without)
+
+
+@pytest.mark.parametrize("values", [np.ones(3), np.array([1.0, -1.0, 1.0, 1.0]), np.full(4, np.inf)])
+def test_a_renewal_report_that_is_nonsense_is_not_counted(values: Any) -> None:
+    class Hostile(LocalEngine):
+        def renew(self, tasks: Any) -> Any:
+            return [dataclasses.replace(r, lipschitz=values) if r.client == 1 else r for r in super().renew(tasks)]
+
+    settings = settings_of({"name": "isfl", "sampling": {"where": "client"}}, target={"kind": "uniform"})
+    _, reports = federate(settings, engine_of(settings, kind=Hostile))
+    assert reports[-1].gradient_evaluations.sampling == 2 * 2 * 32
+    assert reports[-1].bound is not None and reports[-1].bound.phi.shape == (2,)
+
+
+def test_an_enormous_but_finite_gradient_norm_leaves_no_bound_and_no_crash() -> None:
+    class Hostile(Meddling):
+        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+            return [dataclasses.replace(u, gradient_norm=np.full(2, 1e200)) for u in updates]
+
+    settings = settings_of("isfl", training={"rounds": 1})
+    with np.errstate(over="ignore"):
+        _, (report,) = federate(settings, engine_of(settings, kind=Hostile))
+    assert report.bound is None
+
+
+def test_a_server_step_that_diverges_is_not_taken() -> None:
+    class Huge(Meddling):
+        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+            return [dataclasses.replace(u, model={n: v * 0 + 3e38 for n, v in u.model.items()}) for u in updates]
+
+    settings = settings_of({"aggregation": {"rule": "momentum", "lr": 1000.0}}, training={"rounds": 2})
+    engine = engine_of(settings, kind=Huge)
+    state, reports = federate(settings, engine)
+    assert all(torch.equal(state.model[n], value) for n, value in engine.initial_model().items())
+    assert set(reports[-1].refused.values()) == {"the aggregate is not finite"}
+
+
+def test_clients_must_introduce_themselves_one_by_one() -> None:
+    class Forgetful(LocalEngine):
+        def introduce(self) -> Any:
+            return [dataclasses.replace(profile, client=0) for profile in super().introduce()]
+
+    settings = settings_of("fedavg")
+    with pytest.raises(ValueError, match=r"each once; found \[0, 0, 0\]"):
+        start(settings, engine_of(settings, kind=Forgetful))
+
+
+def test_a_parameter_with_two_names_is_moved_under_both() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.head(self.b(torch.relu(self.a(x))))
+            return out
+
+    settings = settings_of({"aggregation": {"rule": "momentum", "lr": 0.5}}, training={"rounds": 2})
+    state, _ = federate(settings, model=Tied())
+    assert torch.equal(state.model["a.weight"], state.model["b.weight"])
+
+
+def test_moon_looks_at_what_enters_the_layer_called_last() -> None:
+    class Backwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out, self.body = nn.Linear(8, 4), nn.Linear(6, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.out(torch.relu(self.body(x)))
+            return out
+
+    model, inputs = Backwards(), torch.randn(5, 6)
+    with representation(model) as seen:
+        model(inputs)
+    assert torch.equal(seen[0], torch.relu(model.body(inputs)))
+
+
+@pytest.mark.parametrize("training", [{"batch_size": 1}, {"sampling_ratio": 0.01}, {"batchnorm": "local"}])
+def test_single_samples_and_batchnorm(training: dict[str, Any]) -> None:
+    settings = settings_of("isfl", training={"rounds": 2, **training})
+    engine = engine_of(settings, counts=[(1, 0, 0, 0), (3, 3, 3, 3)], model=network(batchnorm=True))
+    state, reports = federate(settings, engine)
+    assert not reports[-1].refused
+    assert all(torch.isfinite(value).all() for value in state.model.values())
+
+
+def test_statistics_that_diverged_are_not_kept() -> None:
+    settings = settings_of(
+        {"name": "isfl", "sampling": {"where": "client"}}, target={"kind": "uniform"}, training={"batchnorm": "local"}
+    )
+    model, data = network(batchnorm=True), blobs(COUNTS[0], 100)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    poisoned = {n: torch.full_like(v, float("nan")) if v.is_floating_point() else v for n, v in weights.items()}
+    target = np.full(4, 0.25)
+    _, memory = train_client(model, TrainTask(1, 0, poisoned, target), data, settings, ClientMemory())
+    report, memory = renew_at_client(
+        model, RenewTask(1, 0, weights, target), data, blobs((4,) * 4, 7), settings, memory
+    )
+    assert np.isnan(report.lipschitz).all()
+    _, memory = train_client(model, TrainTask(2, 0, weights, target), data, settings, memory)
+    assert all(torch.isfinite(value).all() for value in memory.statistics.values())
 
 
 def test_a_round_in_which_nobody_is_admitted_keeps_the_model() -> None:

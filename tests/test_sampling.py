@@ -96,6 +96,16 @@ def test_the_sampler_works_in_a_data_loader_and_every_pass_is_a_new_epoch() -> N
     assert list(sampler) == passes[0]
 
 
+def test_seeds_of_any_size_and_epochs_do_not_coincide() -> None:
+    def first(seed: int, epoch: int) -> list[int]:
+        sampler = ClassSampler(LABELS, Q, 50, seed=seed)
+        sampler.set_epoch(epoch)
+        return list(sampler)
+
+    draws = [first(seed, epoch) for seed in (7, 8, 7 + (3 << 32)) for epoch in (0, 3)]
+    assert len({tuple(d) for d in draws}) == len(draws)
+
+
 def test_probabilities_can_be_renewed_between_epochs() -> None:
     sampler = ClassSampler(LABELS, Q, num_samples=100, seed=3)
     sampler.probabilities = np.array([0.0, 1.0, 0.0, 0.0])
@@ -110,8 +120,10 @@ def test_probabilities_can_be_renewed_between_epochs() -> None:
         ([0, 1], [0.5, 0.4, 0.1], 5, r"probabilities\[2\] is 0.1: there is no sample"),
         ([0, 5], [0.5, 0.5], 5, r"labels\[1\] is 5"),
         ([0, 1], [0.5, 0.4], 5, r"sums to 0.9"),
-        ([0, 1], [0.5, float("nan")], 5, r"probabilities\[0, 1\] is nan"),
+        ([0, 1], [0.5, float("nan")], 5, r"probabilities\[1\] is nan"),
         ([0, 1], [0.5, 0.5], 0, "num_samples is 0"),
+        ([0, 1], [[1.0, 0.0], [0.0, 1.0]], 5, r"one client's, found \(2, 2\)"),
+        ([0.9, 1.9], [0.5, 0.5], 5, "labels must be a vector of whole numbers"),
     ],
 )
 def test_wrong_input_is_named(labels: list[int], probabilities: list[float], samples: int, message: str) -> None:

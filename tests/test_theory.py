@@ -139,6 +139,46 @@ def test_exact_leaves_the_piece_on_which_a_single_class_is_free() -> None:
     assert q[1] > 0.5
 
 
+@pytest.mark.parametrize("lipschitz", [[1e6, 1e-3, 1e-2], [1.0, 1e-9, 1e-12], [1e3, 1.0, 1.0 + 1e-9]])
+def test_exact_reaches_the_minimum_when_lipschitz_values_are_far_apart(lipschitz: list[float]) -> None:
+    """Where the dear class is given up, the path among the cheap ones still has to be walked."""
+    p = np.array([0.4, 0.3, 0.3])
+    q = sampling_probabilities(p, p, lipschitz, floor=0.0, solver="exact")
+    share = np.linspace(0.0, 1.0, 200_001)
+    edge = np.stack([np.zeros_like(share), share, 1 - share], axis=1)
+    assert rho(q, p, lipschitz) <= np.min(rho(edge, p, lipschitz)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("solver", BOTH)
+@pytest.mark.parametrize("scale", [1e-160, 1e150])
+def test_the_scale_of_the_lipschitz_values_does_not_matter(solver: SolverName, scale: float) -> None:
+    p, p_k, values = [0.2, 0.3, 0.5], [0.6, 0.2, 0.2], np.array([1e-2, 1.0, 1e-5])
+    np.testing.assert_allclose(
+        sampling_probabilities(p, p_k, values * scale, solver=solver),
+        sampling_probabilities(p, p_k, values, solver=solver),
+        rtol=1e-9,
+    )
+
+
+def test_floors_by_hand() -> None:
+    """The larger of a share of what the client holds and a share of the target, nothing for what it lacks."""
+    floors = lowest_probabilities(np.array([[0.5, 0.3, 0.2]]), np.array([[0.1, 0.9, 0.0]]), 0.2, 0.4)
+    np.testing.assert_allclose(floors, [[0.2, 0.18, 0.0]])
+    q = sampling_probabilities([0.5, 0.3, 0.2], [0.1, 0.9, 0.0], [9.0, 1.0, 1.0], floor=0.2, target_floor=0.4)
+    assert (q >= np.array([0.2, 0.18, 0.0]) - 1e-14).all()
+
+
+def test_paper_by_hand_where_a_class_sits_on_its_floor() -> None:
+    """p_0 equals its floor and L_0 is above average: the first step is no step, and q is the target."""
+    q = sampling_probabilities([0.0, 0.5, 0.5], [0.0, 0.5, 0.5], [3.0, 1.0, 2.0], floor=0.0)
+    np.testing.assert_allclose(q, [0.0, 0.5, 0.5])
+
+
+def test_rounding_noise_in_equal_lipschitz_values_is_not_a_direction() -> None:
+    noisy = np.full(11, 0.1) * (1 + 1e-15 * np.arange(11))
+    np.testing.assert_allclose(sampling_probabilities(np.full(11, 1 / 11), np.full(11, 1 / 11), noisy), 1 / 11)
+
+
 def one_client_by_theorem_3(target: Array, local: Array, lipschitz: Array, floor: float) -> Array:
     """The closed form written out class by class."""
     classes, total = len(target), float((lipschitz**2).sum())
@@ -221,7 +261,7 @@ def test_the_exact_minimum_is_degenerate_with_small_floors_and_not_with_a_target
     ("arguments", "message"),
     [
         (([0.5, 0.5], [[1.0, np.nan]], [[1.0, 1.0]]), r"local\[0, 1\]"),
-        (([0.5, 0.4], [[0.5, 0.5]], [[1.0, 1.0]]), r"target\[0\] sums to 0.9"),
+        (([0.5, 0.4], [[0.5, 0.5]], [[1.0, 1.0]]), r"target sums to 0.9"),
         (([0.5, 0.5], [[0.5, 0.5]] * 2, [[1.0, 1.0], [-1.0, 1.0]]), r"lipschitz\[1, 0\]"),
         (([0.5, 0.5], [[0.5, 0.5]], [[np.inf, 1.0]]), r"lipschitz\[0, 0\]"),
         (([0.2, 0.3, 0.5], [[0.5, 0.5]], [[1.0, 1.0]]), "target has 3 classes where local has 2"),
@@ -290,6 +330,34 @@ def test_the_bound_names_what_is_wrong() -> None:
             variance=[[1.0, np.nan]],
             mean_lipschitz=1.0,
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"local_epochs": 0}, "local_epochs is 0"),
+        ({"weights": [5.0, 5.0]}, "weights sum to 10"),
+        ({"loss_gap": float("nan")}, "loss_gap is nan"),
+        ({"mean_lipschitz": -3.0}, "mean_lipschitz is -3"),
+        ({"gradient_norm": []}, "at least one epoch"),
+        ({"rho": [1.0]}, r"rho \(K,\)"),
+    ],
+)
+def test_a_bound_of_impossible_quantities_is_refused(change: dict[str, object], message: str) -> None:
+    given: dict[str, object] = {
+        "loss_gap": 1.0,
+        "learning_rate": 0.1,
+        "local_epochs": 1,
+        "num_classes": 2,
+        "weights": [0.5, 0.5],
+        "rho": [1.0, 1.0],
+        "gradient_norm": [1.0],
+        "variance": [[1.0, 1.0]],
+        "mean_lipschitz": 1.0,
+    }
+    with pytest.raises(ValueError, match=message):
+        convergence_bound(**{**given, **change})  # type: ignore[arg-type]
 
 
 def test_skew_of_identical_and_of_disjoint_clients() -> None:

@@ -16,7 +16,6 @@ from torch import nn
 from isfl.data import Dataset
 from isfl.engines import LocalEngine
 from isfl.federation import FederationState, RoundReport, Settings, run_round, start
-from isfl.federation.normalization import with_group_norm
 from isfl.federation.values import ClientUpdate, TrainTask
 
 CLASSES = 4
@@ -58,8 +57,6 @@ def engine_of(
     kind: type[LocalEngine] = LocalEngine,
 ) -> LocalEngine:
     model = copy.deepcopy(model) if model is not None else network()
-    if settings.training.batchnorm == "group":
-        model = with_group_norm(model)
     clients = [blobs(row, seed=100 + k) for k, row in enumerate(counts)]
     return kind(
         model, clients, public=blobs((8, 8, 8, 8), seed=7), test=blobs((20, 20, 20, 20), seed=8), settings=settings

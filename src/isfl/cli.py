@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
+import click
 import typer
 
 from isfl.errors import UserError, plain_warnings
+
+if TYPE_CHECKING:
+    from isfl.experiment.config import Config
 
 app = typer.Typer(
     help="Federated learning on label-skewed clients with local importance sampling.",
@@ -18,6 +23,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+INTERRUPTED = 130
+"""What a shell gives for a program ended by Ctrl-C."""
 
 ConfigFile = Annotated[Path, typer.Argument(help="TOML configuration of the run", show_default=False)]
 Overrides = Annotated[
@@ -38,13 +46,13 @@ def run(
     """Run one experiment and write its run directory."""
     from isfl.experiment.config import load_config
     from isfl.experiment.run import run as run_experiment
-    from isfl.terminal import console, run_progress
+    from isfl.terminal import run_progress, say
 
     settings = load_config(config, overrides or [])
     out = out or _fresh(config.stem)
     with run_progress(f"{settings.scheme.name} · seed {settings.seed}", settings.training.rounds) as on_round:
         run_experiment(settings, out, on_round)
-    console.print(f"run directory: {out}", markup=False)
+    say(f"run directory: {out}")
 
 
 @app.command()
@@ -83,23 +91,21 @@ def demo(
     _compare(settings, ["fedavg", "uniform-is", "isfl", "calibrated"], [0, 1, 2], out or _fresh("demo"), jobs, "demo")
 
 
-def _compare(config: object, schemes: list[str], seeds: list[int], out: Path, jobs: int | None, title: str) -> None:
-    from isfl.experiment.compare import HEADINGS, caption, cells_of, run_cells, summarise, table, write_summary
-    from isfl.experiment.config import Config
+def _compare(config: Config, schemes: list[str], seeds: list[int], out: Path, jobs: int | None, title: str) -> None:
+    from isfl.experiment.compare import cells_of, run_cells, summarise
     from isfl.report.comparison import draw_comparison
-    from isfl.terminal import cells_progress, console, print_table
+    from isfl.report.table import HEADINGS, caption, table, write_summary
+    from isfl.terminal import cells_progress, print_table, say
 
-    assert isinstance(config, Config)
     cells = cells_of(config, schemes, seeds, out)
     with cells_progress(cells) as watch:
         run_cells(cells, jobs, watch)
     rows = summarise(cells)
     write_summary(rows, out)
-    picture = draw_comparison(
-        {scheme: [cell.out for cell in cells if cell.scheme == scheme] for scheme in schemes}, out / "comparison.png"
-    )
     print_table(HEADINGS, table(rows), f"{title}, {config.training.rounds} rounds", caption(rows))
-    console.print(f"picture: {picture}\nrun directories: {out}/SCHEME/seed-N", markup=False)
+    runs = {scheme: [cell.out for cell in cells if cell.scheme == scheme] for scheme in schemes}
+    say(f"picture: {draw_comparison(runs, out / 'comparison.png')}")
+    say(f"run directories: {out}/SCHEME/seed-N")
 
 
 def _fresh(name: str) -> Path:
@@ -122,15 +128,31 @@ def version(show: Annotated[bool, typer.Option("--version", help="print the vers
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: a user's mistake is one line and exit code 2; tracebacks are for our bugs."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows a question mark
     plain_warnings()
     try:
-        app(args=list(arguments) if arguments is not None else None)
+        code = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _fail(str(error), 2)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    except SystemExit as ending:
+        code = ending.code
+    if code == INTERRUPTED:
+        _fail("interrupted", INTERRUPTED)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

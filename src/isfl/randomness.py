@@ -27,7 +27,7 @@ class Purpose(IntEnum):
 
 def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, epoch: int = 0) -> np.random.Generator:
     """A numpy generator of its own for this purpose, round, client and epoch."""
-    return np.random.default_rng([seed, int(purpose), round, client, epoch])
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, round, client, epoch)))
 
 
 @contextmanager

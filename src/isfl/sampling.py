@@ -18,8 +18,7 @@ def draw_by_class(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, count: int, generator: np.random.Generator
 ) -> Indices:
     """`count` indices into `labels`: a class by `q`, then one of its samples uniformly, with replacement."""
-    y, q = np.asarray(labels, dtype=np.int64), shares("probabilities", probabilities)[0]
-    _check(y, q)
+    y, q = _checked(labels, probabilities)
     per_class = np.bincount(y, minlength=len(q))
     order = np.argsort(y, kind="stable")
     start = np.concatenate([[0], np.cumsum(per_class)[:-1]])
@@ -27,7 +26,15 @@ def draw_by_class(
     return order[start[classes] + (generator.random(count) * per_class[classes]).astype(np.int64)]
 
 
-def _check(y: Indices, q: npt.NDArray[np.float64]) -> None:
+def _checked(
+    labels: npt.ArrayLike | torch.Tensor, probabilities: npt.ArrayLike
+) -> tuple[Indices, npt.NDArray[np.float64]]:
+    y = np.asarray(labels)
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ValueError(f"labels must be a vector of whole numbers, found {y.dtype} of shape {y.shape}")
+    if np.ndim(probabilities) != 1:
+        raise ValueError(f"probabilities must have shape (C,), one client's, found {np.shape(probabilities)}")
+    y, q = y.astype(np.int64), shares("probabilities", probabilities)[0]
     bad = (y < 0) | (y >= len(q))
     if bad.any():
         raise ValueError(f"labels{first(bad)} is {y[bad][0]}: there are probabilities for classes 0 .. {len(q) - 1}")
@@ -36,6 +43,8 @@ def _check(y: Indices, q: npt.NDArray[np.float64]) -> None:
         raise ValueError(
             f"probabilities{first(lacking)} is {q[lacking][0]:g}: there is no sample of that class to draw"
         )
+    q.flags.writeable = False
+    return y, q
 
 
 class ClassSampler(Sampler[int]):
@@ -58,7 +67,7 @@ class ClassSampler(Sampler[int]):
     def __init__(
         self, labels: npt.ArrayLike | torch.Tensor, probabilities: npt.ArrayLike, num_samples: int, seed: int
     ) -> None:
-        self.labels = np.asarray(labels, dtype=np.int64)
+        self.labels, _ = _checked(labels, probabilities)
         self.num_samples = num_samples
         self.seed = seed
         self.epoch = 0
@@ -72,9 +81,7 @@ class ClassSampler(Sampler[int]):
 
     @probabilities.setter
     def probabilities(self, values: npt.ArrayLike) -> None:
-        q = shares("probabilities", values)[0]
-        _check(self.labels, q)
-        self._probabilities = q
+        _, self._probabilities = _checked(self.labels, values)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -83,6 +90,6 @@ class ClassSampler(Sampler[int]):
         return self.num_samples
 
     def __iter__(self) -> Iterator[int]:
-        generator = np.random.default_rng([self.seed, self.epoch])
+        generator = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.epoch,)))
         self.epoch += 1
         yield from draw_by_class(self.labels, self.probabilities, self.num_samples, generator).tolist()

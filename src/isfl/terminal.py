@@ -14,11 +14,19 @@ if TYPE_CHECKING:
     from isfl.experiment.compare import Cell
 
 console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(line: str) -> None:
+    """A line as it is: not wrapped, so that a path in it can be copied."""
+    console.print(line, markup=False, soft_wrap=True)
 
 
 def accuracies(line: dict[str, Any]) -> str:
     return f"D_S {100 * line['accuracy_standard']:5.1f} %  D_G {100 * line['accuracy_global']:5.1f} %"
+
+
+def refusals(line: dict[str, Any]) -> list[str]:
+    return [f"round {line['round']}: refused client {k}: {reason}" for k, reason in line["refused"].items()]
 
 
 @contextmanager
@@ -29,54 +37,80 @@ def run_progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]],
         def plain(line: dict[str, Any]) -> None:
             loss = "-" if line["train_loss"] is None else f"{line['train_loss']:.4f}"
             seconds = line["seconds"]["wall"]
-            console.print(f"round {line['round']:>3}/{rounds}  {accuracies(line)}  loss {loss}  {seconds:.1f} s")
+            say(f"round {line['round']:>3}/{rounds}  {accuracies(line)}  loss {loss}  {seconds:.1f} s")
+            for refusal in refusals(line):
+                say(refusal)
 
-        console.print(title, markup=False)
+        say(title)
         yield plain
         return
     with _bars() as bars:
         task = bars.add_task(title, total=rounds, accuracies="")
-        yield lambda line: bars.update(task, completed=line["round"], accuracies=accuracies(line))
+
+        def update(line: dict[str, Any]) -> None:
+            bars.update(task, completed=line["round"], accuracies=accuracies(line))
+            for refusal in refusals(line):
+                say(refusal)
+
+        yield update
 
 
 @contextmanager
 def cells_progress(cells: Sequence[Cell]) -> Iterator[Callable[[Sequence[Cell]], None]]:
-    """Yields a function that looks at the cells' run directories and shows what is new."""
-    totals = {cell.out: cell.config.training.rounds for cell in cells}
+    """Yields a function that looks at the cells' run directories and shows what is new.
+
+    Finished cells become lines; on a terminal, those under way are bars below them.
+    """
+    width = max(len(_name(cell)) for cell in cells)
+    done: set[Cell] = set()
+
+    def finished(cell: Cell, lines: list[dict[str, Any]]) -> None:
+        done.add(cell)
+        seconds = sum(line["seconds"]["wall"] for line in lines)
+        count = f"[{len(done)}/{len(cells)}]"
+        say(f"{count:>{2 * len(str(len(cells))) + 3}} {_name(cell):<{width}}  {accuracies(lines[-1])}  {seconds:.0f} s")
+        for refusal in [text for line in lines for text in refusals(line)][:3]:
+            say(f"    {refusal}")
+
     if not console.is_terminal:
-        told: set[str] = set()
 
         def plain(current: Sequence[Cell]) -> None:
             for cell in current:
-                lines = cell.lines
-                if len(lines) == totals[cell.out] and str(cell.out) not in told:
-                    told.add(str(cell.out))
-                    seconds = sum(line["seconds"]["wall"] for line in lines)
-                    name = f"{cell.scheme} seed {cell.seed}"
-                    console.print(
-                        f"[{len(told)}/{len(cells)}] {name:<24} {accuracies(lines[-1])}  {seconds:.0f} s", markup=False
-                    )
+                if cell not in done and len(lines := cell.lines) == cell.config.training.rounds:
+                    finished(cell, lines)
 
         yield plain
         return
     with _bars() as bars:
+        whole = bars.add_task("all runs", total=sum(cell.config.training.rounds for cell in cells), accuracies="")
         tasks = {
-            cell.out: bars.add_task(f"{cell.scheme} · seed {cell.seed}", total=totals[cell.out], accuracies="")
+            cell: bars.add_task(_name(cell), total=cell.config.training.rounds, accuracies="", visible=False)
             for cell in cells
         }
 
         def update(current: Sequence[Cell]) -> None:
+            rounds = 0
             for cell in current:
-                if lines := cell.lines:
-                    bars.update(tasks[cell.out], completed=len(lines), accuracies=accuracies(lines[-1]))
+                lines = cell.lines if cell not in done else []
+                rounds += cell.config.training.rounds if cell in done else len(lines)
+                if lines and len(lines) == cell.config.training.rounds:
+                    finished(cell, lines)
+                    bars.update(tasks[cell], visible=False)
+                elif lines:
+                    bars.update(tasks[cell], completed=len(lines), accuracies=accuracies(lines[-1]), visible=True)
+            bars.update(whole, completed=rounds)
 
         yield update
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.scheme} · seed {cell.seed}"
 
 
 def _bars() -> Progress:
     return Progress(
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.fields[accuracies]}"),
         TimeElapsedColumn(),
@@ -91,6 +125,3 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: s
     for row in rows:
         table.add_row(*row)
     console.print(table)
-
-
-__all__ = ["cells_progress", "console", "errors", "print_table", "run_progress"]

@@ -15,7 +15,7 @@ from pydantic import Field
 from isfl.errors import UserError
 from isfl.randomness import Purpose, generator
 from isfl.sampling import Indices
-from isfl.schema import Part
+from isfl.schema import Part, default_choice
 
 
 class IIDSplit(Part):
@@ -56,11 +56,14 @@ class DirichletSplit(Part):
 
     kind: Literal["dirichlet"] = "dirichlet"
     clients: int = Field(10, ge=1)
-    alpha: float = Field(0.2, gt=0)
+    alpha: float = Field(0.2, gt=0, le=1e6)
     samples_per_client: int = Field(1000, ge=1, description="on average: the first K times as many samples are used")
 
 
-Split = Annotated[IIDSplit | ShardSplit | MixedSplit | DirichletSplit, Field(discriminator="kind")]
+Split = Annotated[
+    Annotated[IIDSplit | ShardSplit | MixedSplit | DirichletSplit, Field(discriminator="kind")],
+    default_choice("kind", "mixed"),
+]
 
 
 @dataclass(frozen=True)

@@ -5,24 +5,28 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
 from isfl.data.dataset import Dataset
 from isfl.federation.client import introduce, renew_at_client, train_client
+from isfl.federation.drawing import class_probabilities
 from isfl.federation.evaluation import ClassScores, Score, evaluate
 from isfl.federation.interface import ModelFacts
-from isfl.federation.normalization import estimate_statistics, statistic_names
+from isfl.federation.normalization import estimate_statistics, statistic_names, with_group_norm
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientMemory,
     ClientProfile,
     ClientUpdate,
+    Observation,
     RenewalReport,
     RenewTask,
     TrainTask,
     Weights,
 )
+from isfl.randomness import Purpose, generator
 from isfl.smoothness import LipschitzEstimate, estimate_lipschitz
 from isfl.theory.arrays import Array
 
@@ -33,6 +37,8 @@ class LocalEngine:
     def __init__(
         self, model: nn.Module, clients: Sequence[Dataset], public: Dataset, test: Dataset, settings: Settings
     ) -> None:
+        if settings.training.batchnorm == "group":
+            model = with_group_norm(model)
         # Convolutions on a CPU are a third faster with channels last; the format is part of a result's bits.
         self.model, self.settings = model.to(memory_format=torch.channels_last), settings  # type: ignore[call-overload]
         self.clients, self.public, self.test = clients, public, test
@@ -40,14 +46,15 @@ class LocalEngine:
         self.memories: dict[int, ClientMemory] = {}
         kept_local = settings.training.batchnorm == "local"
         self.facts = ModelFacts(
-            parameters=frozenset(name for name, p in model.named_parameters() if p.requires_grad),
+            # A parameter with two names is one parameter: the optimiser must move it under both.
+            parameters=frozenset(n for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad),
             statistics=statistic_names(model) if kept_local else frozenset(),
         )
         self._initial = _state(model)
-        torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
 
     def introduce(self) -> Sequence[ClientProfile]:
-        return [introduce(k, data, self.settings) for k, data in enumerate(self.clients)]
+        noise = [generator(self.settings.seed, Purpose.COUNT_NOISE, client=k) for k in range(len(self.clients))]
+        return [introduce(k, data, self.settings, noise[k]) for k, data in enumerate(self.clients)]
 
     def initial_model(self) -> Weights:
         return self._initial
@@ -91,9 +98,14 @@ class LocalEngine:
         clients = {k: evaluate(module, data).total for k, data in enumerate(self.clients)}
         return evaluate(module, self.test), clients
 
-    def observed_probabilities(self, clients: Sequence[int]) -> Mapping[int, Array]:
-        memories = {k: self.memories[k].probabilities for k in clients}
-        return {k: q for k, q in memories.items() if q is not None}
+    def observe(self, target: Array) -> Mapping[int, Observation]:
+        seen = {}
+        for k, data in enumerate(self.clients):
+            memory = self.memories.get(k, ClientMemory())
+            rule = self.settings.scheme.sampling
+            first = class_probabilities(rule, data.class_counts.astype(np.float64), target[k])
+            seen[k] = Observation(first if memory.probabilities is None else memory.probabilities, memory.rho)
+        return seen
 
     def _loaded(self, weights: Weights) -> nn.Module:
         self.model.load_state_dict(weights)

@@ -1,23 +1,19 @@
-"""Schemes side by side: every (scheme, seed) is a run of its own in its own process, one thread each."""
+"""Schemes side by side: every (scheme, seed) is a run of its own, in a worker process with one thread."""
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isfl.errors import UserError, plain_warnings
+from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import read_lines, refuse_used
-
-POLL_SECONDS = 0.5
+from isfl.experiment.workers import run_jobs
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class Summary:
 
 
 def cells_of(config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path) -> list[Cell]:
-    """All runs of the comparison, checked before the first of them starts."""
+    """All runs of the comparison, each prepared once to see that it can be: nothing starts before all is well."""
     if not schemes or not seeds:
         raise UserError("--schemes and --seeds need at least one value each, for instance --schemes fedavg,isfl")
     for option, values in (("--schemes", schemes), ("--seeds", seeds)):
@@ -68,33 +64,17 @@ def cells_of(config: Config, schemes: Sequence[str], seeds: Sequence[int], out: 
             # The file's own scheme keeps its parts; another name stands for its own.
             raw |= {"seed": seed} if scheme == config.scheme.name else {"seed": seed, "scheme": scheme}
             cells.append(Cell(scheme, seed, config_from(raw, f"scheme {scheme}"), out / scheme / f"seed-{seed}"))
+    from isfl.experiment.run import begin
+
+    for cell in cells:
+        begin(cell.config)
     return cells
 
 
 def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence[Cell]], None]) -> None:
-    """Run the cells, `jobs` at a time; `watch` is called a few times a second and once at the end."""
-    workers = min(jobs or os.cpu_count() or 1, len(cells))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker) as pool:
-        pending: set[Future[None]] = {
-            pool.submit(_run_cell, cell.config.model_dump_json(), str(cell.out)) for cell in cells
-        }
-        try:
-            while pending:
-                done, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-                watch(cells)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _prepare_worker() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    plain_warnings()
+    """Run the cells, `jobs` at a time (default: one per core)."""
+    work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells]
+    run_jobs(_run_cell, work, jobs or os.cpu_count() or 1, lambda: watch(cells))
 
 
 def _run_cell(config: str, out: str) -> None:
@@ -134,39 +114,3 @@ def summarise(cells: Sequence[Cell]) -> list[Summary]:
 def _spread(values: Sequence[float]) -> tuple[float, float]:
     percent = 100.0 * np.asarray(values)
     return float(percent.mean()), float(percent.std(ddof=1)) if len(values) > 1 else 0.0
-
-
-HEADINGS = ("scheme", "D_S %", "D_G %", "worst client %", "extra %", "seconds")
-
-
-def table(rows: Sequence[Summary]) -> list[tuple[str, ...]]:
-    """The summary as text cells, one row a scheme."""
-    return [
-        (
-            row.scheme,
-            f"{row.standard:.1f} ± {row.standard_spread:.1f}",
-            f"{row.global_:.1f} ± {row.global_spread:.1f}",
-            f"{row.worst_client:.1f} ± {row.worst_client_spread:.1f}",
-            f"{row.extra_gradients:.0f}",
-            f"{row.seconds:.1f}",
-        )
-        for row in rows
-    ]
-
-
-def write_summary(rows: Sequence[Summary], out: Path) -> None:
-    """`summary.json` for programs, `summary.md` for people."""
-    (out / "summary.json").write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
-    lines = [" | ".join(HEADINGS), " | ".join("---" for _ in HEADINGS), *(" | ".join(row) for row in table(rows))]
-    text = "\n".join(f"| {line} |" for line in lines)
-    (out / "summary.md").write_text(f"{text}\n\n{caption(rows)}\n", encoding="utf-8")
-
-
-def caption(rows: Sequence[Summary]) -> str:
-    """What the numbers of the table are."""
-    seeds = rows[0].seeds
-    spread = f"mean ± standard deviation of {seeds} seeds" if seeds > 1 else "one seed"
-    return (
-        f"Last round, {spread}. D_S: balanced test set; D_G: all clients' data; worst client: on its own data; "
-        "extra: gradients for sampling per gradient for training; seconds: training and sampling, one core."
-    )

@@ -29,7 +29,7 @@ class Config(Settings):
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read a TOML file and apply `key.path=value` overrides."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; give the path of a TOML configuration") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -41,7 +41,7 @@ def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> Config:
     """The same from TOML text; `name` is what errors call it."""
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers too long and tables nested too deep
         raise UserError(f"{name}: not valid TOML: {error}") from None
     for override in overrides:
         _apply(raw, override)
@@ -62,7 +62,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         raise UserError(f"--set {override}: write key=value, for instance --set training.rounds=10")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()  # an unquoted word
     *parents, last = path.strip().split(".")
     table = raw

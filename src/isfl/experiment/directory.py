@@ -36,14 +36,14 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], split: Mapping[str, Any]) -> RunDirectory:
         refuse_used(path)
+        directory = cls(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            directory._write_json("config.json", config)
+            directory._write_json("split.json", split)
+            directory._write_json("run.json", environment())
         except OSError as error:
-            raise UserError(f"{path}: the run directory cannot be made ({error.strerror})") from None
-        directory = cls(path)
-        directory._write_json("config.json", config)
-        directory._write_json("split.json", split)
-        directory._write_json("run.json", environment())
+            raise UserError(f"{path}: the run directory cannot be written ({error.strerror})") from None
         return directory
 
     def append(self, file: Path, line: Mapping[str, Any]) -> None:
@@ -66,7 +66,11 @@ class RunDirectory:
 
 def refuse_used(path: Path) -> None:
     """A directory with something in it is never written over."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    try:
+        used = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be used as a run directory ({error.strerror})") from None
+    if used:
         raise UserError(f"{path}: exists and is not empty; give another --out or remove it")
 
 

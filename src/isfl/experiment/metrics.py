@@ -35,14 +35,17 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
         "rho_minimum": report.rho_minimum,
         "bound": None,
         "gradient_evaluations": asdict(report.gradient_evaluations),
-        "seconds": {**asdict(report.seconds), "wall": report.wall_seconds},
+        "seconds": {
+            **asdict(report.seconds),
+            "evaluation": report.evaluation_seconds,
+            "wall": report.wall_seconds,
+        },
         "bytes_up": report.bytes_up,
         "bytes_down": report.bytes_down,
         "participants": list(report.participants),
         "refused": {str(client): reason for client, reason in report.refused.items()},
         "dropped_samples": report.dropped_samples,
     }
-    del line["gradient_evaluations"]["evaluation"]
     if report.bound is not None:
         line["bound"] = {
             "initial": report.bound.initial,
@@ -56,7 +59,7 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
 
 
 def probabilities_of(report: RoundReport) -> dict[str, Any]:
-    """One line of `probabilities.jsonl`: what every participant drew with in this round."""
+    """One line of `probabilities.jsonl`: what every client drew with, or, absent, would have drawn with."""
     return {
         "round": report.round,
         "probabilities": {str(k): _numbers(q) for k, q in sorted(report.probabilities.items())},

@@ -17,8 +17,8 @@ from isfl.engines import LocalEngine
 from isfl.experiment.config import Config
 from isfl.experiment.directory import RunDirectory, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
-from isfl.federation import run_round, start
-from isfl.federation.normalization import with_group_norm
+from isfl.federation import FederationState, run_round, start
+from isfl.federation.training import new_optimizer
 from isfl.models import build_model, check_output
 
 OnRound = Callable[[dict[str, Any]], None]
@@ -36,25 +36,30 @@ class Problem:
 
 
 def prepare(config: Config) -> Problem:
-    """Load, split and build; any request that cannot be met fails here, before anything is written."""
+    """Load, split and build."""
     source = load(config.data)
     parts = partition(config.split, source.train.labels.numpy(), config.data.public, config.seed)
     clients = [source.train.subset(indices) for indices in parts.clients]
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
         clients = [source.train.subset(np.concatenate(parts.clients))]
     model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
-    if config.training.batchnorm == "group":
-        model = with_group_norm(model)
     check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
     return Problem(model, clients, source.train.subset(parts.public), source.test, source.class_names)
+
+
+def begin(config: Config) -> tuple[Problem, LocalEngine, FederationState]:
+    """Everything up to the first round: any request that cannot be met fails here."""
+    problem = prepare(config)
+    engine = LocalEngine(problem.model, problem.clients, problem.public, problem.test, config)
+    return problem, engine, start(config, engine)
 
 
 def run(config: Config, out: Path, on_round: OnRound = lambda line: None) -> Path:
     """Run all rounds; `on_round` sees each line of metrics as it is written."""
     refuse_used(out)
-    problem = prepare(config)
-    engine = LocalEngine(problem.model, problem.clients, problem.public, problem.test, config)
-    state = start(config, engine)
+    torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
+    problem, engine, state = begin(config)
+    new_optimizer(config.training.optimizer, list(problem.model.parameters()))  # the first one loads half of torch
     _warn_of_unknown_classes(problem, config)
     directory = RunDirectory.create(out, config.model_dump(mode="json"), _describe(problem))
     with torch.random.fork_rng():  # whatever a library draws from the global generator ends with the run

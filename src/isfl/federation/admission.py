@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from isfl.federation.values import ClientProfile, ClientUpdate, Weights
+from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, Weights
+from isfl.theory.arrays import Array
 
 
-def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int) -> str | None:
+def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, epochs: int) -> str | None:
     """Why this update must not be aggregated, or None. `expected` has the names, shapes and types of a good model."""
     if missing := sorted(expected.keys() - update.model.keys()):
         return f"lacks {missing[0]!r}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
@@ -23,11 +24,24 @@ def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int) ->
             return f"{name!r} is not finite"
     if update.num_samples != num_samples:
         return f"claims {update.num_samples} samples where it announced {num_samples}"
-    if not np.isfinite(update.train_loss):
+    if not isinstance(update.train_loss, float) or not np.isfinite(update.train_loss):
         return f"reports a training loss of {update.train_loss}"
-    if not (np.isfinite(update.gradient_norm).all() and np.isfinite(update.gradient_variance).all()):
-        return "reports gradient statistics that are not finite"
+    for name, values in (("norms", update.gradient_norm), ("variances", update.gradient_variance)):
+        if not _measurements(values, epochs):
+            return f"reports gradient {name} that are not {epochs} finite numbers of at least 0"
     return None
+
+
+def renewal_refusal(report: RenewalReport, num_classes: int) -> str | None:
+    """Why this report of private ISFL is not counted, or None. Unknown values (NaN) are fine."""
+    known = np.where(np.isnan(report.lipschitz), 0.0, report.lipschitz)
+    if not _measurements(known, num_classes):
+        return f"reports Lipschitz values that are not {num_classes} finite numbers of at least 0"
+    return None
+
+
+def _measurements(values: Array, count: int) -> bool:
+    return np.shape(values) == (count,) and bool((np.isfinite(values) & (values >= 0)).all())
 
 
 def profile_refusal(profile: ClientProfile, num_classes: int, exact: bool) -> str | None:

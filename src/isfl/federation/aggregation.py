@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isfl.federation.scheme import Aggregation, Mean, Median, ServerAdam, ServerMomentum, TrimmedMean
+from isfl.federation.scheme import Aggregation, Median, ServerAdam, ServerMomentum, TrimmedMean
 from isfl.federation.values import ClientUpdate, ServerMemory, Weights
 
 
@@ -60,7 +60,7 @@ def _combine(rule: Aggregation, values: list[Tensor], weights: np.ndarray) -> Te
 
 
 def _optimise(
-    rule: Mean | ServerMomentum | ServerAdam,
+    rule: ServerMomentum | ServerAdam,
     current: Weights,
     mean: Weights,
     memory: ServerMemory,
@@ -76,7 +76,7 @@ def _optimise(
         if isinstance(rule, ServerMomentum):
             first[name] = rule.momentum * before + delta
             moved[name] = current[name] + rule.lr * first[name]
-        elif isinstance(rule, ServerAdam):
+        else:
             square = memory.second.get(name, torch.full_like(delta, rule.tau**2))
             first[name] = rule.beta1 * before + (1 - rule.beta1) * delta
             second[name] = rule.beta2 * square + (1 - rule.beta2) * delta**2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -27,22 +28,25 @@ from isfl.federation.values import (
     ClientUpdate,
     RenewalReport,
     RenewTask,
+    Rho,
     TrainTask,
     Weights,
 )
-from isfl.randomness import Purpose, generator, torch_randomness
+from isfl.randomness import Purpose, torch_randomness
 from isfl.smoothness import estimate_lipschitz, sample_gradient_norms
 from isfl.theory.arrays import Array
 
 
-def introduce(client: int, data: Dataset, settings: Settings) -> ClientProfile:
-    """What the server is told at the start: class counts as they are, with noise, or not at all."""
+def introduce(client: int, data: Dataset, settings: Settings, noise: np.random.Generator) -> ClientProfile:
+    """What the server is told at the start: class counts as they are, with noise, or not at all.
+
+    `noise` must be the client's own secret in a deployment: whoever can repeat it can subtract it.
+    """
     counts = data.class_counts.astype(np.float64)
     if isinstance(settings.target, NoisedTarget):
-        noise = generator(settings.seed, Purpose.COUNT_NOISE, client=client)
-        counts += noise.laplace(scale=1.0 / settings.target.epsilon, size=data.num_classes)
+        counts += noise.laplace(scale=2.0 / settings.target.epsilon, size=data.num_classes)
         return ClientProfile(client, len(data), counts)
-    return ClientProfile(client, len(data), None if settings.private else counts)
+    return ClientProfile(client, len(data), None if settings.hides_counts else counts)
 
 
 def train_client(
@@ -86,12 +90,12 @@ def train_client(
         training_seconds=time.perf_counter() - start - sampling_seconds,
         sampling_seconds=sampling_seconds,
     )
-    remembers = isinstance(scheme.objective, Moon) or _private(settings)
+    remembers = isinstance(scheme.objective, Moon) or settings.renews_at_client
     finite = all(bool(torch.isfinite(value).all()) for value in trained.values())
     return update, ClientMemory(
         # A model that diverged is refused by the server; remembered, it would spoil every round to come.
         local_model=(trained if finite else memory.local_model) if remembers else None,
-        statistics=only(trained, statistics),
+        statistics=only(trained, statistics) if finite else memory.statistics,
         probabilities=probabilities,
     )
 
@@ -101,7 +105,10 @@ def renew_at_client(
 ) -> tuple[RenewalReport, ClientMemory]:
     """Private ISFL: the client compares its last local model with the global one and solves its own problem."""
     rule = settings.importance_sampling
-    assert rule is not None and memory.local_model is not None and memory.probabilities is not None
+    assert rule is not None and memory.probabilities is not None
+    if memory.local_model is None:  # it has never had a model that was finite: nothing to compare, nothing changes
+        unknown = np.full(data.num_classes, np.nan)
+        return RenewalReport(task.client, unknown, dropped=0, evaluations=0, seconds=0.0), memory
     start = time.perf_counter()
     local = copy.deepcopy(model)
     model.load_state_dict(task.model)
@@ -114,25 +121,19 @@ def renew_at_client(
     report = RenewalReport(
         client=task.client,
         lipschitz=estimate.values[0],
-        rho_used=float(result.rho_used[0]),
-        rho_paper=float(result.rho_paper[0]),
-        rho_minimum=float(result.rho_minimum[0]),
         dropped=int(estimate.dropped[0]),
         evaluations=estimate.gradient_evaluations,
         seconds=time.perf_counter() - start,
     )
-    return report, ClientMemory(memory.local_model, memory.statistics, result.probabilities[0])
-
-
-def _private(settings: Settings) -> bool:
-    return settings.importance_sampling is not None and settings.importance_sampling.where == "client"
+    rho = Rho(float(result.rho_used[0]), float(result.rho_paper[0]), float(result.rho_minimum[0]))
+    return report, replace(memory, probabilities=result.probabilities[0], rho=rho)
 
 
 def _probabilities(task: TrainTask, data: Dataset, settings: Settings, memory: ClientMemory) -> Array:
     """What the server sent, what the client remembers from its own renewal, or what the rule starts with."""
     if task.probabilities is not None:
         return task.probabilities
-    if _private(settings) and memory.probabilities is not None:
+    if settings.renews_at_client and memory.probabilities is not None:
         return memory.probabilities
     return class_probabilities(settings.scheme.sampling, data.class_counts.astype(np.float64), task.target)
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from isfl.federation.evaluation import ClassScores, Score
-from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, RenewTask, TrainTask, Weights
+from isfl.federation.values import (
+    ClientProfile,
+    ClientUpdate,
+    Observation,
+    RenewalReport,
+    RenewTask,
+    TrainTask,
+    Weights,
+)
 from isfl.smoothness import LipschitzEstimate
 from isfl.theory.arrays import Array
 
@@ -45,6 +53,9 @@ class Engine(Protocol):
         """D_S by class, and every client's own data."""
         ...
 
-    def observed_probabilities(self, clients: Sequence[int]) -> Mapping[int, Array]:
-        """What clients drew with last, as far as it may be looked at: all in a simulation, none in private use."""
+    def observe(self, target: Array) -> Mapping[int, Observation]:
+        """What clients drew with last, or will start with, given their rows of the (K, C) target.
+
+        As far as it may be looked at: every client in a simulation, none where it is private.
+        """
         ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isfl.federation.admission import renewal_refusal
 from isfl.federation.aggregation import client_weights
 from isfl.federation.interface import Engine
 from isfl.federation.normalization import only
@@ -38,7 +39,7 @@ def measure_and_renew(
     state: FederationState,
     new: FederationState,
     admitted: Sequence[ClientUpdate],
-    observed: Mapping[int, Array],
+    used: Mapping[int, Array],
     settings: Settings,
     engine: Engine,
 ) -> tuple[FederationState, Measured | None]:
@@ -46,19 +47,20 @@ def measure_and_renew(
     rule = settings.importance_sampling
     reference = state.model if rule is not None and rule.reference == "before" else new.model
     clients = [update.client for update in admitted]
-    if rule is not None and rule.where == "client":
-        return new, _measured_at_clients([RenewTask(new.round, k, reference, state.target[k]) for k in clients], engine)
+    if settings.renews_at_client:
+        tasks = [RenewTask(new.round, k, reference, state.target[k]) for k in clients]
+        return new, _measured_at_clients(tasks, engine, state.target)
     if rule is None and not settings.diagnostics.lipschitz:
         return new, None
 
     began = time.perf_counter()
     assert state.counts is not None
     shares = state.counts[clients] / state.sizes[clients, None]
-    used = np.stack([observed[k] if rule is None else state.probabilities[k] for k in clients])  # type: ignore[index]
+    drawn = np.stack([used[k] for k in clients])
     # Statistics that stayed at the clients are replaced by the server's own, on both sides of the comparison.
     local = [{**only(reference, engine.facts.statistics), **update.model} for update in admitted]
     estimate = engine.lipschitz(local, reference)
-    result = renew(rule or ImportanceSampling(), state.target[clients], shares, used, estimate.values)
+    result = renew(rule or ImportanceSampling(), state.target[clients], shares, drawn, estimate.values)
     if rule is not None:
         assert state.probabilities is not None
         probabilities = state.probabilities.copy()
@@ -75,15 +77,22 @@ def measure_and_renew(
     )
 
 
-def _measured_at_clients(tasks: Sequence[RenewTask], engine: Engine) -> Measured:
-    reports = {report.client: report for report in engine.renew(tasks)}
-    silent = np.full(engine.num_classes, np.nan)
-    found = [reports.get(task.client) for task in tasks]
+def _measured_at_clients(tasks: Sequence[RenewTask], engine: Engine, target: Array) -> Measured:
+    """What came back, and (in a simulation) what can be looked at: `rho` itself never travels."""
+    asked = {task.client for task in tasks}
+    reports = {
+        report.client: report
+        for report in engine.renew(tasks)
+        if report.client in asked and renewal_refusal(report, engine.num_classes) is None
+    }
+    observed = engine.observe(target)
+    seen = [observed[k].rho if k in observed and k in reports else None for k in sorted(asked)]
+    unknown = np.full(engine.num_classes, np.nan)
     return Measured(
-        lipschitz=np.stack([silent if r is None else r.lipschitz for r in found]),
-        rho_used=np.array([np.nan if r is None else r.rho_used for r in found]),
-        rho_paper=np.array([np.nan if r is None else r.rho_paper for r in found]),
-        rho_minimum=np.array([np.nan if r is None else r.rho_minimum for r in found]),
+        lipschitz=np.stack([reports[k].lipschitz if k in reports else unknown for k in sorted(asked)]),
+        rho_used=np.array([np.nan if rho is None else rho.used for rho in seen]),
+        rho_paper=np.array([np.nan if rho is None else rho.paper for rho in seen]),
+        rho_minimum=np.array([np.nan if rho is None else rho.minimum for rho in seen]),
         dropped=sum(r.dropped for r in reports.values()),
         evaluations=sum(r.evaluations for r in reports.values()),
         seconds=sum(r.seconds for r in reports.values()),
@@ -100,7 +109,7 @@ def bound_of_round(
     engine: Engine,
 ) -> Bound | None:
     """Theorem 1 for the epochs of this round, over the clients whose `rho` is known."""
-    known = np.isfinite(measured.rho_used)
+    known = np.isfinite(measured.rho_used) & np.isfinite(measured.lipschitz).any(axis=1)
     if not known.any():
         return None
     present = [update for update, ok in zip(admitted, known, strict=True) if ok]
@@ -111,7 +120,7 @@ def bound_of_round(
     mean_lipschitz = float(np.where(np.isfinite(per_class), per_class, np.nanmean(per_class)) @ target)
     loss_before = engine.public_loss(state.model)
     loss = np.where(np.isfinite(loss_before), loss_before, np.nanmean(loss_before))
-    return convergence_bound(
+    bound = convergence_bound(
         loss_gap=float(loss @ target),
         learning_rate=settings.training.optimizer.lr,
         local_epochs=settings.training.local_epochs,
@@ -122,3 +131,4 @@ def bound_of_round(
         variance=np.stack([u.gradient_variance for u in present], axis=1),
         mean_lipschitz=mean_lipschitz,
     )
+    return bound if np.isfinite(bound.total) else None

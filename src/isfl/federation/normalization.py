@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -28,7 +31,12 @@ def only(weights: Weights, names: frozenset[str]) -> Weights:
 
 
 def estimate_statistics(model: nn.Module, inputs: Tensor, batch_size: int = 128) -> None:
-    """Set the running statistics of `model` to the plain average over batches of `inputs` (the public set)."""
+    """Set the running statistics of `model` to the plain average over batches of `inputs` (the public set).
+
+    A single sample has no statistics; the model then keeps those it has.
+    """
+    if len(inputs) < 2:
+        return
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
@@ -41,11 +49,22 @@ def estimate_statistics(model: nn.Module, inputs: Tensor, batch_size: int = 128)
     with torch.no_grad():
         for start in range(0, len(inputs), batch_size):
             batch = inputs[start : start + batch_size]
-            if len(batch) > 1 or start == 0:
+            if len(batch) > 1:
                 model(batch)
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
     model.train(was_training)
+
+
+@contextmanager
+def frozen_statistics(model: nn.Module, frozen: bool) -> Iterator[None]:
+    """BatchNorm layers use their running statistics, for a batch that has none of its own."""
+    layers = [m for m in model.modules() if frozen and isinstance(m, _BatchNorm)]
+    for layer in layers:
+        layer.eval()
+    yield
+    for layer in layers:
+        layer.train()
 
 
 def with_group_norm(model: nn.Module) -> nn.Module:

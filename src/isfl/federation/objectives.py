@@ -84,7 +84,10 @@ def contrastive(model: nn.Module, global_model: Weights, previous: Weights, moon
 
 @contextmanager
 def representation(model: nn.Module) -> Iterator[list[Tensor]]:
-    """A one-element list that, after each forward pass, holds the (flattened) input of the output layer."""
+    """A one-element list that, after each forward pass, holds the (flattened) input of the output layer.
+
+    The output layer is the Linear that is called last, wherever in the model it was defined.
+    """
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not linear:
         raise UserError("objective.kind = 'moon' needs a model whose output layer is a torch.nn.Linear; it has none")
@@ -93,8 +96,9 @@ def representation(model: nn.Module) -> Iterator[list[Tensor]]:
     def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         seen[:] = [args[0].flatten(1)]
 
-    handle = linear[-1].register_forward_pre_hook(note)
+    handles = [layer.register_forward_pre_hook(note) for layer in linear]
     try:
         yield seen
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()

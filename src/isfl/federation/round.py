@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from isfl.errors import UserError
 from isfl.federation.admission import profile_refusal, update_refusal
@@ -34,8 +35,7 @@ class Cost:
 
     training: float
     sampling: float
-    diagnostics: float = 0.0
-    evaluation: float = 0.0
+    diagnostics: float
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RoundReport:
     standard: ClassScores
     clients: Mapping[int, Score]
     probabilities: Mapping[int, Array]
-    """What each participant drew with, as far as it may be seen."""
+    """What each client drew with in this round, or would have, as far as it may be seen."""
     rho_used: float | None
     rho_paper: float | None
     rho_minimum: float | None
@@ -57,6 +57,7 @@ class RoundReport:
     dropped_samples: int
     gradient_evaluations: Cost
     seconds: Cost
+    evaluation_seconds: float
     wall_seconds: float
     bytes_up: int
     bytes_down: int
@@ -65,13 +66,16 @@ class RoundReport:
 def start(settings: Settings, engine: Engine) -> FederationState:
     """Ask the clients who they are; the state before the first round."""
     profiles = sorted(engine.introduce(), key=lambda profile: profile.client)
+    ids = [profile.client for profile in profiles]
+    if ids != list(range(len(ids))) or not ids:
+        raise UserError(f"clients must introduce themselves as 0 to K - 1, each once; found {ids}")
     exact = not isinstance(settings.target, NoisedTarget)
     for profile in profiles:
         if reason := profile_refusal(profile, engine.num_classes, exact):
             raise UserError(f"client {profile.client} {reason}")
     target = target_shares(settings.target, profiles, engine.num_classes)
     counts = None
-    if not settings.private:
+    if not settings.hides_counts:
         counts = np.stack([p.class_counts for p in profiles if p.class_counts is not None])
     rule = settings.importance_sampling
     probabilities = None
@@ -115,8 +119,11 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
         for client in participants(settings, len(state.sizes), number)
     ]
     updates = sorted(engine.train(tasks), key=lambda update: update.client)
-    admitted, refused = admit(tasks, updates, state, engine.facts)
-    observed = engine.observed_probabilities([update.client for update in admitted])
+    admitted, refused = admit(tasks, updates, state, engine.facts, settings.training.local_epochs)
+    if state.probabilities is not None:
+        used = dict(enumerate(state.probabilities))
+    else:
+        used = {k: seen.probabilities for k, seen in engine.observe(state.target).items()}
 
     new = replace(state, round=number)
     measured: Measured | None = None
@@ -126,8 +133,12 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
         )
         if engine.facts.statistics:
             model = engine.with_statistics(model)
-        new = replace(new, model=model, server=memory)
-        new, measured = measure_and_renew(state, new, admitted, observed, settings, engine)
+        if all(bool(torch.isfinite(value).all()) for value in model.values()):
+            new = replace(new, model=model, server=memory)
+            new, measured = measure_and_renew(state, new, admitted, used, settings, engine)
+        else:  # the server's own step diverged: keep the model, forget the step
+            refused |= {update.client: "the aggregate is not finite" for update in admitted}
+            admitted = []
 
     evaluation_began = time.perf_counter()
     standard, clients = engine.evaluate(new.model)
@@ -143,7 +154,7 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
         train_loss=_weighted(admitted, [u.train_loss for u in admitted]),
         standard=standard,
         clients=clients,
-        probabilities=observed,
+        probabilities=used,
         rho_used=_mean(measured.rho_used) if measured else None,
         rho_paper=_mean(measured.rho_paper) if measured else None,
         rho_minimum=_mean(measured.rho_minimum) if measured else None,
@@ -158,8 +169,8 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
             training=sum(u.training_seconds for u in updates),
             sampling=sum(u.sampling_seconds for u in updates) + sampling_extra[1],
             diagnostics=diagnostic_extra[1],
-            evaluation=evaluation_seconds,
         ),
+        evaluation_seconds=evaluation_seconds,
         wall_seconds=time.perf_counter() - began,
         bytes_up=sum(map(payload_bytes, updates)) + (measured.bytes_up if measured else 0),
         bytes_down=sum(map(payload_bytes, tasks)) + (measured.bytes_down if measured else 0),
@@ -168,7 +179,11 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
 
 
 def admit(
-    tasks: Sequence[TrainTask], updates: Sequence[ClientUpdate], state: FederationState, facts: ModelFacts
+    tasks: Sequence[TrainTask],
+    updates: Sequence[ClientUpdate],
+    state: FederationState,
+    facts: ModelFacts,
+    epochs: int,
 ) -> tuple[list[ClientUpdate], dict[int, str]]:
     """The updates to aggregate, and why the others were refused. Each client is heard once."""
     expected = without(state.model, facts.statistics)
@@ -180,7 +195,7 @@ def admit(
             refused[update.client] = "was not asked"
         elif update.client in admitted:
             refused[update.client] = "answered twice"
-        elif reason := update_refusal(update, expected, int(state.sizes[update.client])):
+        elif reason := update_refusal(update, expected, int(state.sizes[update.client]), epochs):
             refused[update.client] = reason
         else:
             admitted[update.client] = update

@@ -119,7 +119,7 @@ class ServerMomentum(_Weighted):
     """FedAvgM: the mean update goes through a momentum buffer."""
 
     rule: Literal["momentum"] = "momentum"
-    lr: float = Field(1.0, gt=0)
+    lr: float = Field(1.0, gt=0, le=1000)
     momentum: float = Field(0.9, ge=0, lt=1)
 
 
@@ -127,7 +127,7 @@ class ServerAdam(_Weighted):
     """FedAdam: the mean update is the gradient of an Adam step without bias correction."""
 
     rule: Literal["adam"] = "adam"
-    lr: float = Field(0.01, gt=0)
+    lr: float = Field(0.01, gt=0, le=1000)
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.99, ge=0, lt=1)
     tau: float = Field(1e-3, gt=0)
@@ -170,6 +170,9 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "aggregation": {"rule": "mean"},
 }
 
+_SHARED = frozenset({"calibrate", "weights"})
+"""What every kind of a part has, and a change of kind keeps: `calibrated` with FedProx stays calibrated."""
+
 
 class Scheme(Part):
     """Sampling x objective x aggregation, under a name."""
@@ -189,7 +192,7 @@ class Scheme(Part):
         if not isinstance(given, dict):
             return given
         name = given.get("name", "fedavg")
-        if name not in SHORTHANDS:
+        if not isinstance(name, str) or name not in SHORTHANDS:
             raise ValueError(f"unknown scheme {name!r}; choose one of {', '.join(SHORTHANDS)}")
         short = SHORTHANDS[name]
         result: dict[str, Any] = {"pooled": short.get("pooled", False), **given, "name": name}
@@ -198,6 +201,7 @@ class Scheme(Part):
             override = given.get(part, {})
             if isinstance(override, dict):
                 choice = next(iter(default))  # the key that tells which kind it is
-                changed = choice in override and override[choice] != base[choice]
-                result[part] = dict(override) if changed else {**base, **override}
+                if choice in override and override[choice] != base[choice]:
+                    base = {key: base[key] for key in base.keys() & _SHARED}
+                result[part] = {**base, **override}
         return result

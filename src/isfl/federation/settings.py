@@ -8,13 +8,13 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from isfl.federation.scheme import ImportanceSampling, Scheme
-from isfl.schema import Part
+from isfl.schema import Part, default_choice
 from isfl.theory.arrays import shares
 
 
 class Adam(Part):
     kind: Literal["adam"] = "adam"
-    lr: float = Field(1e-3, gt=0)
+    lr: float = Field(1e-3, gt=0, le=1000)
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.999, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
@@ -22,12 +22,15 @@ class Adam(Part):
 
 class SGD(Part):
     kind: Literal["sgd"] = "sgd"
-    lr: float = Field(0.01, gt=0)
+    lr: float = Field(0.01, gt=0, le=1000)
     momentum: float = Field(0.0, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
 
 
-Optimizer = Annotated[Adam | SGD, Field(discriminator="kind")]
+Optimizer = Annotated[
+    Annotated[Adam | SGD, Field(discriminator="kind")],
+    default_choice("kind", "adam"),
+]
 
 
 class Training(Part):
@@ -61,20 +64,23 @@ class GivenTarget(Part):
     """A vector for all clients, or one vector per client (personalisation)."""
 
     kind: Literal["given"] = "given"
-    shares: tuple[float, ...] | tuple[tuple[float, ...], ...]
+    shares: list[float] | list[list[float]]
 
     @field_validator("shares")
     @classmethod
-    def _are_shares(cls, value: tuple[float, ...] | tuple[tuple[float, ...], ...]) -> object:
-        try:
-            shares("shares", np.asarray(value, dtype=float))
-        except ValueError as error:
-            raise ValueError(str(error)) from None
+    def _are_shares(cls, value: list[float] | list[list[float]]) -> object:
+        if len({len(row) for row in value if isinstance(row, list)}) > 1:
+            raise ValueError("the rows have different lengths")
+        shares("shares", np.asarray(value, dtype=float))
         return value
 
 
 class NoisedTarget(Part):
-    """Global shares from class counts to which each client adds Laplace noise of scale 1/epsilon before sending."""
+    """Global shares from class counts to which each client adds Laplace noise of scale 2/epsilon before sending.
+
+    The number of samples is known, so two data sets are neighbours when one label differs: the counts then differ
+    by 2 in sum, and a client's counts are epsilon-differentially private.
+    """
 
     kind: Literal["noised"] = "noised"
     epsilon: float = Field(gt=0)
@@ -92,7 +98,7 @@ class Diagnostics(Part):
 class Settings(Part):
     """Everything the functions of this room need to know."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     scheme: Scheme = Field(default_factory=lambda: Scheme.model_validate("isfl"))
     training: Training = Training()
     target: Target = GlobalTarget()
@@ -105,10 +111,15 @@ class Settings(Part):
         return rule if isinstance(rule, ImportanceSampling) else None
 
     @property
-    def private(self) -> bool:
-        """Whether class counts stay at the client."""
+    def renews_at_client(self) -> bool:
+        """Private ISFL: clients find their own probabilities."""
         rule = self.importance_sampling
-        return (rule is not None and rule.where == "client") or isinstance(self.target, NoisedTarget)
+        return rule is not None and rule.where == "client"
+
+    @property
+    def hides_counts(self) -> bool:
+        """Whether the server never sees exact class counts."""
+        return self.renews_at_client or isinstance(self.target, NoisedTarget)
 
     @model_validator(mode="after")
     def _possible(self) -> Settings:
@@ -123,7 +134,7 @@ class Settings(Part):
                 "target.kind = 'noised' hides class counts that scheme.sampling.where = 'server' needs; "
                 "use where = 'client', or another target"
             )
-        if self.diagnostics.lipschitz and self.private and rule is None:
+        if self.diagnostics.lipschitz and self.hides_counts and rule is None:
             raise ValueError(
                 "diagnostics.lipschitz = true needs class counts at the server, which target.kind = 'noised' hides"
             )

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset
+from isfl.federation.normalization import frozen_statistics
 from isfl.federation.objectives import LossTerm
 from isfl.federation.settings import SGD, Optimizer, Training
 from isfl.sampling import Indices
@@ -49,7 +50,8 @@ def train(
         noise = GradientNoise(parameters)
         for batch in batches(draw(epoch), training.batch_size, training.drop_last):
             inputs, labels = data.batch(batch)
-            logits = model(inputs)
+            with frozen_statistics(model, frozen=len(labels) == 1):
+                logits = model(inputs)
             entropy = F.cross_entropy(logits if logit_offset is None else logits + logit_offset, labels)
             loss = entropy + term(inputs)
             optimizer.zero_grad()
@@ -64,7 +66,7 @@ def train(
 
 
 def batches(indices: Indices, size: int, drop_last: bool) -> list[Indices]:
-    """Consecutive batches. A last batch of one sample joins its neighbour: BatchNorm cannot normalise it alone."""
+    """Consecutive batches; a last batch of one sample, which BatchNorm could not normalise, joins its neighbour."""
     cuts = [indices[start : start + size] for start in range(0, len(indices), size)]
     if len(cuts) > 1 and len(cuts[-1]) < size and (drop_last or len(cuts[-1]) == 1):
         last = cuts.pop()

@@ -59,6 +59,24 @@ class ClientUpdate:
 
 
 @dataclass(frozen=True)
+class Rho:
+    """`rho` of the probabilities in use, of the paper's rule, and its minimum."""
+
+    used: float
+    paper: float
+    minimum: float
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a simulation may look at and a private deployment may not."""
+
+    probabilities: Array
+    """(C,)."""
+    rho: Rho | None
+
+
+@dataclass(frozen=True)
 class ClientMemory:
     """What a client keeps between rounds and never sends."""
 
@@ -68,6 +86,8 @@ class ClientMemory:
     """BatchNorm statistics, where they are kept local."""
     probabilities: Array | None = None
     """(C,) what it drew with last, or (private ISFL, after renewal) will draw with next."""
+    rho: Rho | None = None
+    """Private ISFL: what the probabilities of the last round were worth."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +102,14 @@ class RenewTask:
 
 @dataclass(frozen=True)
 class RenewalReport:
-    """Client to server, private ISFL: diagnostics that do not tell the label mix."""
+    """Client to server, private ISFL: done. Holds nothing that the server could not compute itself.
+
+    In particular no `rho`: with `p` and `L` known, its digits give the label mix away.
+    """
 
     client: int
     lipschitz: Array
-    rho_used: float
-    rho_paper: float
-    rho_minimum: float
+    """(C,) a function of models and data the server has."""
     dropped: int
     evaluations: int
     seconds: float

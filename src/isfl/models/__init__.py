@@ -31,7 +31,9 @@ class ModelSettings(Part):
         description="a model by name, or `module:Class` (or function), called with the shape of an input and the "
         "number of classes, that gives a torch.nn.Module",
     )
-    width: float = Field(1.0, gt=0, description="factor on the number of channels or units of the models by name")
+    width: float = Field(
+        1.0, gt=0, le=100, description="factor on the number of channels or units of the models by name"
+    )
 
 
 def build_model(settings: ModelSettings, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:

@@ -18,8 +18,8 @@ from matplotlib.ticker import MaxNLocator
 from isfl.experiment.directory import read_lines
 
 # Colour-blind safe (Okabe and Ito), and every line has a marker of its own: readable without colour.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933", "#882255", "#88CCEE")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 MOST_CLIENTS = 40
 
 
@@ -41,10 +41,14 @@ def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
 
 def _draw_mixes(figure: SubFigure, runs: Mapping[str, Sequence[Path]]) -> None:
     """What clients hold, and what each importance-sampling scheme draws in its last round."""
-    drawn = {scheme: _drawn_with(paths[0]) for scheme, paths in runs.items()}
-    panels = [("what clients hold", _held_by(next(iter(runs.values()))[0]))]
-    panels += [(f"what {scheme} draws", q) for scheme, q in drawn.items() if q is not None and len(q) > 1]
-    shown = [(title, q) for i, (title, q) in enumerate(panels) if i == 0 or not np.allclose(q, panels[0][1], atol=1e-6)]
+    held = {scheme: _held_by(paths[0]) for scheme, paths in runs.items()}
+    federated = [scheme for scheme in runs if len(held[scheme]) > 1] or list(runs)
+    mixes = held[federated[0]]
+    shown = [("what clients hold", mixes)]
+    for scheme in federated:
+        drawn = _drawn_with(runs[scheme][0])
+        if drawn is not None and drawn.shape == mixes.shape and not np.allclose(drawn, mixes, atol=1e-6):
+            shown.append((f"what {scheme} draws", drawn))
     axes = np.atleast_1d(figure.subplots(1, len(shown), sharey=True))
     for axis, (title, shares) in zip(axes, shown, strict=True):
         image = axis.imshow(shares[:MOST_CLIENTS], cmap="viridis", vmin=0, vmax=0.6, aspect="auto")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from isfl.smoothness.per_sample import chunk_size, evaluation_mode, gradients_of, squared_norms, trainable
+from isfl.smoothness.per_sample import check_data, chunk_size, evaluation_mode, gradients_of, squared_norms, trainable
 from isfl.theory.arrays import Array
 
 MEMORY = 256 << 20
@@ -69,12 +69,13 @@ def estimate_lipschitz(
     memory: int = MEMORY,
 ) -> LipschitzEstimate:
     """`lipschitz` with its by-products."""
-    _check(local_models, global_model, inputs, labels, num_classes)
+    labels = check_data(global_model, inputs, labels, num_classes)
+    _check_models(local_models, global_model)
     distances = np.array([distance(model, global_model) for model in local_models])
     squares = np.zeros((len(local_models), len(labels)))
     with evaluation_mode(global_model, *local_models):
-        gradients = gradients_of(global_model, inputs, labels)
-        chunk = chunk_size(global_model, inputs, memory, copies=3)  # theirs, ours, the difference
+        gradients = gradients_of([global_model, *local_models], inputs, labels)
+        chunk = chunk_size(global_model, inputs, memory, copies=4)  # theirs, ours (twice, if slowly), the difference
         for start in range(0, len(labels), chunk):
             part = slice(start, start + chunk)
             reference = dict(gradients(global_model, inputs[part], labels[part]))
@@ -109,20 +110,8 @@ def distance(model: nn.Module, other: nn.Module) -> float:
     return total**0.5
 
 
-def _check(
-    local_models: Sequence[nn.Module], global_model: nn.Module, inputs: Tensor, labels: Tensor, num_classes: int
-) -> None:
-    if len(inputs) == 0 or len(inputs) != len(labels):
-        raise ValueError(
-            f"inputs and labels need the same number of samples, at least one: {len(inputs)}, {len(labels)}"
-        )
-    bad = (labels < 0) | (labels >= num_classes)
-    if bad.any():
-        index = int(bad.nonzero()[0, 0])
-        raise ValueError(f"labels[{index}] is {int(labels[index])}: it must lie in 0 .. {num_classes - 1}")
+def _check_models(local_models: Sequence[nn.Module], global_model: nn.Module) -> None:
     shapes = {name: p.shape for name, p in trainable(global_model).items()}
-    if not shapes:
-        raise ValueError("global_model has no trainable parameter: gradients need at least one")
     for k, model in enumerate(local_models):
         if {name: p.shape for name, p in trainable(model).items()} != shapes:
             raise ValueError(f"local_models[{k}] does not have the trainable parameters of global_model")

@@ -112,8 +112,6 @@ def rule_for(layer: nn.Module) -> Rule | None:
     """
     if isinstance(layer, nn.Conv1d | nn.Conv2d) and (layer.padding_mode != "zeros" or _lopsided(layer)):
         return None
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.running_mean is None:
-        return None
     if isinstance(layer, nn.Embedding) and (layer.scale_grad_by_freq or layer.max_norm is not None or layer.sparse):
         return None
     return RULES.get(type(layer))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -23,9 +21,9 @@ def matrix(name: str, values: ArrayLike) -> Array:
     return array
 
 
-def first(bad: npt.NDArray[np.bool_]) -> str:
-    """The index of the first True, printed the way numpy would take it."""
-    index: tuple[Any, ...] = tuple(int(i) for i in np.argwhere(bad)[0])
+def first(bad: npt.NDArray[np.bool_], dimensions: int = 2) -> str:
+    """The index of the first True as the caller would write it; a vector that became a row has one dimension."""
+    index = [int(i) for i in np.argwhere(bad)[0]][-dimensions:]
     return "[" + ", ".join(map(str, index)) + "]"
 
 
@@ -34,30 +32,38 @@ def shares(name: str, values: ArrayLike) -> Array:
     array = matrix(name, values)
     bad = ~(np.isfinite(array) & (array >= 0))
     if bad.any():
-        raise ValueError(f"{name}{first(bad)} is {array[bad][0]}: shares must be finite and not negative")
+        index = first(bad, np.ndim(values))
+        raise ValueError(f"{name}{index} is {array[bad][0]}: shares must be finite and not negative")
     sums = array.sum(axis=1)
     wrong = np.abs(sums - 1.0) > SUM_TOLERANCE
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise ValueError(f"{name}[{row}] sums to {sums[row]:.6g}: shares must sum to 1 (divide counts by their sum)")
+        place = name if np.ndim(values) == 1 else f"{name}[{row}]"
+        raise ValueError(f"{place} sums to {sums[row]:.6g}: shares must sum to 1 (divide counts by their sum)")
     return array / sums[:, None]
 
 
-def squared(name: str, lipschitz: ArrayLike) -> Array:
+def squared(name: str, lipschitz: ArrayLike, *, relative: bool = False) -> Array:
     """`L^2`, with unknown values (NaN) replaced by the mean of the known ones of their row.
 
     A class whose `L` is the average has `alpha = 0`: it is neither favoured nor avoided. A row
-    without any known value counts as flat.
+    without any known value counts as flat. `relative` divides each row by its largest value first: the
+    scale of `L` does not change who the solvers favour, and squares of extreme values would overflow.
     """
     values = matrix(name, lipschitz)
     bad = np.isinf(values) | (values < 0)
     if bad.any():
+        index = first(bad, np.ndim(lipschitz))
         raise ValueError(
-            f"{name}{first(bad)} is {values[bad][0]}: a Lipschitz value must be finite and not negative "
+            f"{name}{index} is {values[bad][0]}: a Lipschitz value must be finite and not negative "
             "(NaN where it is unknown)"
         )
     unknown = np.isnan(values)
-    square = np.where(unknown, 0.0, values) ** 2
+    known_values = np.where(unknown, 0.0, values)
+    if relative:
+        largest = known_values.max(axis=1, keepdims=True)
+        known_values = known_values / np.where(largest > 0, largest, 1.0)
+    square = known_values**2
     known = (~unknown).sum(axis=1)
     mean = np.where(known > 0, square.sum(axis=1) / np.maximum(known, 1), 1.0)
     return np.where(unknown, mean[:, None], square)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isfl.theory.arrays import Array, ArrayLike, first
+from isfl.theory.arrays import SUM_TOLERANCE, Array, ArrayLike, first
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,16 @@ def convergence_bound(
     variance : (T, K) `sigma_k^2(t)`.
     mean_lipschitz : `sum_i p_i L_i` of the global model.
     """
+    for name, value in (("learning_rate", learning_rate), ("local_epochs", local_epochs), ("num_classes", num_classes)):
+        if not value > 0:
+            raise ValueError(f"{name} is {value}: it must be positive")
+    for name, number in (("loss_gap", loss_gap), ("mean_lipschitz", mean_lipschitz)):
+        if not (np.isfinite(number) and number >= 0):
+            raise ValueError(f"{name} is {number}: it must be finite and not negative")
     pi, factors = np.asarray(weights, dtype=float), np.asarray(rho, dtype=float)
     norms, sigma2 = np.asarray(gradient_norm, dtype=float), np.asarray(variance, dtype=float)
+    if norms.ndim != 1 or len(norms) == 0:
+        raise ValueError(f"gradient_norm must have shape (T,) with at least one epoch, found {norms.shape}")
     if sigma2.shape != (len(norms), len(pi)) or factors.shape != pi.shape:
         raise ValueError(
             f"variance must have shape (T, K) = {(len(norms), len(pi))} and rho (K,), found {sigma2.shape} "
@@ -76,6 +84,8 @@ def convergence_bound(
         bad = ~(np.isfinite(array) & (array >= 0))
         if bad.any():
             raise ValueError(f"{name}{first(bad)} is {array[bad][0]}: it must be finite and not negative")
+    if abs(pi.sum() - 1.0) > SUM_TOLERANCE:
+        raise ValueError(f"weights sum to {pi.sum():.6g}: they must sum to 1")
     epochs = len(norms)
     phi = drift(norms, sigma2, pi, local_epochs).sum(axis=0)
     noise = learning_rate * mean_lipschitz * (sigma2 @ pi) + 2.0 * num_classes * norms**2

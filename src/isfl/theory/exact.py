@@ -26,7 +26,10 @@ from isfl.theory.feasible import Mask, project, restore
 from isfl.theory.rho import rho_of
 
 STILL = 1e-15
-"""Speeds below this are rounding noise of costs scaled to at most one."""
+"""Speeds below this share of the largest cost among the free classes are rounding noise."""
+
+BLOCK = 512
+"""Clients walked together: few enough for their arrays to stay in a core's cache."""
 
 
 @dataclass
@@ -44,6 +47,8 @@ class _Walk:
     least_cost: Array
 
     def keep(self, mask: Mask) -> None:
+        if mask.all():
+            return
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[mask])
 
@@ -54,6 +59,11 @@ class _Walk:
 
 def exact_minimum(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
     """The `q` that minimises `(1 + ||p - q||^2) (c . q)`; arguments as in `water_filling`, any cost `c >= 0`."""
+    blocks = [slice(i, i + BLOCK) for i in range(0, len(p), BLOCK)]
+    return np.concatenate([_minimum_of_block(p[b], cost[b], floors[b], support[b]) for b in blocks])
+
+
+def _minimum_of_block(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
     largest = np.where(support, cost, 0.0).max(axis=1, keepdims=True)
     cost = np.where(support, cost, 0.0) / np.where(largest > 0, largest, 1.0)
     start = project(p, floors, support)
@@ -101,7 +111,7 @@ def _advance(walk: _Walk, best_q: Array, best: Array) -> None:
     """One piece: take its best point if it beats the best so far, then move to its end and flip who is free."""
     mean = (walk.cost * walk.free).sum(axis=1) / walk.free.sum(axis=1)
     speed = np.where(walk.support, mean[:, None] - walk.cost, 0.0)
-    speed[np.abs(speed) < STILL] = 0.0
+    speed[np.abs(speed) < STILL * np.where(walk.free, walk.cost, 0.0).max(axis=1, keepdims=True)] = 0.0
     changing = (walk.free & (speed < 0)) | (walk.waiting & (speed > 0))
     times = np.where(changing, np.maximum(-walk.level / np.where(changing, speed, 1.0), 0.0), np.inf)
     going = np.asarray(np.isfinite(times).any(axis=1))  # else: the end of the path
@@ -132,10 +142,11 @@ def _best_time(q: Array, velocity: Array, p: Array, cost: Array, step: Array) ->
     g = (cost * velocity).sum(axis=1)
     quadratic, linear, constant = 3 * s * g, 2 * s * e + 4 * b * g, 2 * b * e + a * g
     root = np.sqrt(np.maximum(linear**2 - 4 * quadratic * constant, 0.0))
-    # The form of the quadratic formula that does not cancel: t1 = h / quadratic, t2 = constant / h.
+    # The form of the quadratic formula that does not cancel. With g < 0 the other root, h / quadratic, is the
+    # cubic's maximum, or negative.
     h = -0.5 * (linear + np.where(linear >= 0, root, -root))
     with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.stack([np.zeros_like(step), step, h / quadratic, constant / h])
+        times = np.stack([np.zeros_like(step), step, constant / h])
     times = np.clip(np.where(np.isfinite(times), times, 0.0), 0.0, step)
     values = (a + 2 * b * times + s * times**2) * (e + g * times)
     return np.take_along_axis(times, np.argmin(values, axis=0)[None], axis=0)[0]

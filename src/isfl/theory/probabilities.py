@@ -46,7 +46,8 @@ def sampling_probabilities(
     lipschitz : like `local`. The values `L`; NaN where unknown (treated as average).
     floor : the paper's lowest weight `varpi`, in [0, 1].
     target_floor : a floor relative to the target, in [0, 1]; `floor + target_floor <= 1`.
-    solver : `"paper"` or `"exact"`.
+    solver : `"paper"` or `"exact"`. Note that a class with `p_j = 0` and an above-average `L` stops `paper` at
+        the target itself: it is at its floor before the first step.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def sampling_probabilities(
     """
     if solver not in SOLVERS:
         raise ValueError(f"solver is {solver!r}: choose one of {', '.join(map(repr, SOLVERS))}")
-    p, p_k, cost = shares("target", target), shares("local", local), squared("lipschitz", lipschitz)
+    p, p_k, cost = shares("target", target), shares("local", local), squared("lipschitz", lipschitz, relative=True)
     same_width(local=p_k, target=p, lipschitz=cost)
     clients = len(p_k)
     p, cost = rows("target", p, clients), rows("lipschitz", cost, clients)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isfl.theory.arrays import Array, ArrayLike, first, matrix
+from isfl.theory.arrays import Array, ArrayLike, first, matrix, rows, same_width, shares
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ def effective_sample_size(counts: ArrayLike, probabilities: ArrayLike) -> Array:
     With `w = q_i / p^k_i` for a sample of class `i` this is `n / sum_i (q_i^2 / p^k_i)`: equal to `n` for
     `q = p^k`, and close to the size of a rare class when that class is drawn most of the time.
     """
-    n, q = class_counts(counts), matrix("probabilities", probabilities)
+    n, q = class_counts(counts), shares("probabilities", probabilities)
+    same_width(counts=n, probabilities=q)
+    q = rows("probabilities", q, len(n))
     bad = (n == 0) & (q > 0)
     if bad.any():
         raise ValueError(f"probabilities{first(bad)} is {q[bad][0]}: the client holds no sample of that class")
