@@ -15,15 +15,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from isfl import lipschitz
 from isfl.smoothness import estimate_lipschitz, sample_gradient_norms
-from isfl.smoothness.per_sample import (
-    batched,
-    batched_or_not,
-    chunk_size,
-    evaluation_mode,
-    gradients_of,
-    one_by_one,
-    trainable,
-)
+from isfl.smoothness.batched import batched
+from isfl.smoothness.models import chunk_size, evaluation_mode, trainable
+from isfl.smoothness.per_sample import batched_or_not, gradients_of, one_by_one
 from isfl.theory.arrays import Array
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from isfl.data.dataset import Dataset
-from isfl.smoothness.per_sample import evaluation_mode
+from isfl.smoothness.models import evaluation_mode
 from isfl.theory.arrays import Array
 
 BATCH = 500

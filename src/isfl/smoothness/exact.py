@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from isfl.smoothness.per_sample import check_data, chunk_size, evaluation_mode, gradients_of, squared_norms, trainable
+from isfl.smoothness.models import check_data, chunk_size, evaluation_mode, trainable
+from isfl.smoothness.per_sample import gradients_of, squared_norms
 from isfl.theory.arrays import Array
 
 MEMORY = 256 << 20
