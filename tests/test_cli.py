@@ -64,6 +64,8 @@ def test_run_writes_a_run_directory_that_tells_everything(tiny: Path) -> None:
         "metrics.jsonl",
         "probabilities.jsonl",
         "model.safetensors",
+        "checkpoints",
+        ".lock",
     }
     config = json.loads((out / "config.json").read_text())
     assert config["seed"] == 5 and config["training"]["optimizer"]["lr"] == 1e-3
@@ -162,7 +164,7 @@ def test_a_comparison_does_not_depend_on_how_many_runs_go_at_a_time(tiny: Path) 
             "target.shares has shape (3, 10)",
         ),
         (("run", "tiny.toml", "--set", "target={kind='given',shares=[0.5,0.5]}"), "target.shares has shape (2,)"),
-        (("run", "tiny.toml", "--set", "data.public=100000"), "data.public asks for 100000"),
+        (("run", "tiny.toml", "--set", "data.public=100000"), "data.public asks for 100000 samples, the data has 6000"),
         (("run", "tiny.toml", "--out", "tiny.toml"), "tiny.toml: exists and is not empty"),
         (("compare", "tiny.toml", "--seeds", "a"), "--seeds a: write whole numbers"),
         (("compare", "tiny.toml", "--schemes", "fedavg,fedmagic"), "unknown scheme 'fedmagic'"),

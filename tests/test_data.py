@@ -48,6 +48,15 @@ def test_a_split_is_a_function_of_the_seed(split: Split) -> None:
     assert not all(np.array_equal(a, b) for a, b in zip(one.clients, other.clients, strict=True))
 
 
+def test_the_public_set_is_balanced_as_far_as_the_data_goes() -> None:
+    for public in (500, 503):
+        counts = np.bincount(LABELS[partition(SPLITS[2], LABELS, public, seed=0).public], minlength=10)
+        assert counts.sum() == public and counts.max() - counts.min() <= 1
+    rare = np.repeat(np.arange(3), [1000, 1000, 4])
+    parts = partition(IIDSplit(clients=2, samples_per_client=100), rare, 30, seed=0)
+    assert np.bincount(rare[parts.public]).tolist() == [13, 13, 4]
+
+
 def test_the_published_sizes_of_the_mixed_split() -> None:
     """CIFAR-10, K = 10: 1,000 samples a client, of which the authors' code makes 25 % and 10 % i.i.d."""
     labels = np.repeat(np.arange(10), 5000)
@@ -98,13 +107,14 @@ def test_dirichlet_ends_and_never_hands_out_an_empty_client(clients: int, alpha:
         (
             ShardSplit(clients=100, shard_size=100),
             10,
-            r"100 clients x 2 shards of 100 = 20000 samples, the data has 5000",
+            r"100 clients x 2 shards of 100 = 20000 samples, the data has 4990",
         ),
         (MixedSplit(clients=26, shard_size=100, nr=0.5), 10, "lower split.clients"),
         (MixedSplit(clients=1, shard_size=100, nr=0.5, reading="code"), 10, "raise split.nr"),
-        (IIDSplit(clients=10, samples_per_client=501), 10, "= 5010 samples, the data has 5000"),
-        (DirichletSplit(clients=10, samples_per_client=501), 10, "= 5010 samples, the data has 5000"),
-        (IIDSplit(clients=10, samples_per_client=500), 10, "data.public asks for 10 samples .* leaves 0 of 5000"),
+        (IIDSplit(clients=10, samples_per_client=501), 10, "= 5010 samples, the data has 4990"),
+        (DirichletSplit(clients=10, samples_per_client=501), 10, "= 5010 samples, the data has 4990"),
+        (IIDSplit(clients=10, samples_per_client=500), 10, "= 5000 samples, the data has 4990 beside the public set"),
+        (IIDSplit(clients=1, samples_per_client=1), 5000, "data.public asks for 5000 samples, the data has 5000"),
     ],
 )
 def test_a_split_that_cannot_be_made_says_why(split: Split, public: int, message: str) -> None:

@@ -1,7 +1,7 @@
 """How a training pool is shared out: i.i.d., shards, the paper's mixed split in both readings, Dirichlet.
 
 Every split ends, hands each client at least one sample, and says why when a request cannot be met. Samples are
-never handed out twice. What no client got is where the public set D_L is drawn from.
+never handed out twice. The public set D_L is set aside first: no client owns any of it.
 """
 
 from __future__ import annotations
@@ -75,25 +75,34 @@ class Partition:
 
 
 def partition(split: Split, labels: np.ndarray, public: int, seed: int) -> Partition:
-    """Share the pool out, then draw the public set from what is left."""
+    """Set the public set aside, then share the rest of the pool out."""
+    if public >= len(labels):
+        raise UserError(f"data.public asks for {public} samples, the data has {len(labels)}; lower data.public")
+    chosen = _balanced(labels, public, generator(seed, Purpose.PUBLIC_SET))
+    rest = np.setdiff1d(np.arange(len(labels)), chosen)
     rng = generator(seed, Purpose.SPLIT)
     if isinstance(split, IIDSplit):
-        clients = _iid(split, len(labels), rng)
+        clients = _iid(split, len(rest), rng)
     elif isinstance(split, DirichletSplit):
-        clients = _dirichlet(split, labels, rng)
+        clients = _dirichlet(split, labels[rest], rng)
     elif isinstance(split, MixedSplit):
-        clients = _shards(split, labels, _iid_per_shard(split, len(labels)), rng)
+        clients = _shards(split, labels[rest], _iid_per_shard(split, len(labels)), rng)
     else:
-        clients = _shards(split, labels, 0, rng)
-    owned = np.concatenate(clients)
-    unused = np.setdiff1d(np.arange(len(labels)), owned)
-    if len(unused) < public:
-        raise UserError(
-            f"data.public asks for {public} samples that no client owns, but the split leaves {len(unused)} of "
-            f"{len(labels)}; lower data.public or give the clients fewer samples"
-        )
-    chosen = generator(seed, Purpose.PUBLIC_SET).choice(unused, public, replace=False)
-    return Partition(tuple(np.sort(indices) for indices in clients), np.sort(chosen))
+        clients = _shards(split, labels[rest], 0, rng)
+    return Partition(tuple(rest[np.sort(indices)] for indices in clients), chosen)
+
+
+def _balanced(labels: np.ndarray, count: int, rng: np.random.Generator) -> Indices:
+    """`count` samples, of every class the same number as far as they go.
+
+    Balance matters: a Lipschitz value is a maximum over the samples of a class, and more samples have a larger one.
+    """
+    order = rng.permutation(len(labels))
+    turn = np.empty(len(labels), dtype=np.int64)  # 0 for the first sample of each class, 1 for the second, ...
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels[order] == label)
+        turn[members] = np.arange(len(members))
+    return np.sort(order[np.argsort(turn, kind="stable")[:count]])
 
 
 def _iid(split: IIDSplit, available: int, rng: np.random.Generator) -> list[Indices]:
@@ -101,7 +110,7 @@ def _iid(split: IIDSplit, available: int, rng: np.random.Generator) -> list[Indi
     if wanted > available:
         raise UserError(
             f"split asks for {split.clients} x {split.samples_per_client} = {wanted} samples, the data has "
-            f"{available}; lower split.clients or split.samples_per_client"
+            f"{available} beside the public set; lower split.clients or split.samples_per_client"
         )
     return np.split(rng.permutation(available)[:wanted], split.clients)
 
@@ -130,8 +139,8 @@ def _shards(
     if possible < needed or len(mixed) < needed * iid_each:
         raise UserError(
             f"split asks for {split.clients} clients x {split.shards_per_client} shards of {split.shard_size} = "
-            f"{needed * split.shard_size} samples, the data has {len(labels)}; lower split.clients, "
-            "split.shards_per_client or split.shard_size"
+            f"{needed * split.shard_size} samples, the data has {len(labels)} beside the public set; "
+            "lower split.clients, split.shards_per_client or split.shard_size"
         )
     dealt = rng.permutation(possible)[:needed]
     pieces = [
@@ -149,7 +158,7 @@ def _dirichlet(split: DirichletSplit, labels: np.ndarray, rng: np.random.Generat
     if total > len(labels):
         raise UserError(
             f"split asks for {split.clients} x {split.samples_per_client} = {total} samples, the data has "
-            f"{len(labels)}; lower split.clients or split.samples_per_client"
+            f"{len(labels)} beside the public set; lower split.clients or split.samples_per_client"
         )
     used = labels[:total]
     parts: list[list[Indices]] = [[] for _ in range(split.clients)]

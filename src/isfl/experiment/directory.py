@@ -5,63 +5,173 @@ run.json              versions and machine
 split.json            class counts of every client and of the public set
 metrics.jsonl         one JSON object a round, appended as it happens
 probabilities.jsonl   the probabilities of every client, a round a line
-model.safetensors     the global model after the last round
+checkpoints/          the last two rounds, whole (see checkpoints.py)
+model.safetensors     the global model after the last round: the run is finished
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors.torch import save
 
 from isfl.errors import UserError
+from isfl.experiment.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint, write_whole
+from isfl.federation.values import ClientMemory, FederationState, Weights
+
+FORMAT = 1
+GROWING = ("metrics.jsonl", "probabilities.jsonl")
 
 
 class RunDirectory:
-    """Paths and writing. Files appear whole (written under a temporary name and renamed) or grow by whole lines."""
+    """One run's files. Whole files appear under their name when they are complete; growing ones grow by whole lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metrics = path / "metrics.jsonl"
-        self.probabilities = path / "probabilities.jsonl"
+        self.metrics, self.probabilities = (path / name for name in GROWING)
         self.model = path / "model.safetensors"
+        self.checkpoints = path / "checkpoints"
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], split: Mapping[str, Any]) -> RunDirectory:
+        """A new directory that appears with its describing files in it."""
         refuse_used(path)
-        directory = cls(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            directory._write_json("config.json", config)
-            directory._write_json("split.json", split)
-            directory._write_json("run.json", environment())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{path.name[:100]}-", dir=path.parent) as scratch:
+                draft = Path(scratch) / "run"
+                draft.mkdir()
+                for name, value in (("config", config), ("split", split), ("run", environment())):
+                    write_whole(draft / f"{name}.json", (json.dumps(value, indent=2) + "\n").encode())
+                for name in GROWING:
+                    write_whole(draft / name, b"")
+                draft.rename(path)
         except OSError as error:
             raise UserError(f"{path}: the run directory cannot be written ({error.strerror})") from None
-        return directory
+        return cls(path)
 
-    def append(self, file: Path, line: Mapping[str, Any]) -> None:
-        """One line, on disk before this returns."""
-        with file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line, allow_nan=False) + "\n")
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """A directory that `create` made, by this version of the format."""
+        try:
+            written = json.loads((path / "run.json").read_text(encoding="utf-8"))
+            json.loads((path / "config.json").read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            missing = Path(str(error.filename)).name
+            raise UserError(f"{path}: not a run directory (it has no {missing}); start with isfl run") from None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: its description cannot be read ({error})") from None
+        if not isinstance(written, dict) or written.get("format") != FORMAT:
+            raise UserError(f"{path}: written in another format than this version of isfl reads ({FORMAT})")
+        return cls(path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        return content
+
+    @property
+    def finished(self) -> bool:
+        return self.model.exists()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time."""
+        with (self.path / ".lock").open("w") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"{self.path}: another process is working on this run") from None
+            yield
+
+    def restore(self) -> Checkpoint | None:
+        """The last whole checkpoint; lines of later rounds are cut off, they will be written again."""
+        checkpoint = latest_checkpoint(self.checkpoints)
+        if checkpoint is not None and checkpoint.config != self._config_digest():
+            raise UserError(
+                f"{self.path}: config.json is not the configuration its checkpoints were written with; put it back, "
+                "or start a new run"
+            )
+        for name in GROWING:
+            length = checkpoint.lengths[name] if checkpoint else 0
+            if (self.path / name).stat().st_size < length:
+                raise UserError(f"{self.path / name}: shorter than its checkpoint says; the run cannot go on")
+            os.truncate(self.path / name, length)
+        return checkpoint
+
+    def record(
+        self,
+        state: FederationState,
+        memories: Mapping[int, ClientMemory],
+        metrics: Mapping[str, Any],
+        probabilities: Mapping[str, Any],
+    ) -> None:
+        """All of a round: its lines, then its checkpoint. Ctrl-C waits until it is done."""
+        with uninterrupted(), told_when_full(self.path):
+            self._append(self.metrics, metrics)
+            self._append(self.probabilities, probabilities)
+            lengths = {name: (self.path / name).stat().st_size for name in GROWING}
+            save_checkpoint(self.checkpoints, Checkpoint(state, dict(memories), lengths, self._config_digest()))
+
+    def finish(self, weights: Weights) -> None:
+        with uninterrupted(), told_when_full(self.path):
+            write_whole(self.model, save({name: value.contiguous() for name, value in weights.items()}))
+
+    def _append(self, file: Path, line: Mapping[str, Any]) -> None:
+        with file.open("ab") as stream:
+            stream.write((json.dumps(line, allow_nan=False) + "\n").encode())
             stream.flush()
             os.fsync(stream.fileno())
 
-    def save_model(self, weights: Mapping[str, Tensor]) -> None:
-        temporary = self.model.with_suffix(".tmp")
-        save_file({name: value.contiguous() for name, value in weights.items()}, temporary)
-        temporary.replace(self.model)
+    def _config_digest(self) -> str:
+        return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
 
-    def _write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        temporary = self.path / f"{name}.tmp"
-        temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.path / name)
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C takes effect at the end. (Only the main thread hears it at all.)"""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def told_when_full(path: Path) -> Iterator[None]:
+    """A full disk (or one that fails) is the user's business; the last checkpoint stays as it was."""
+    try:
+        yield
+    except OSError as error:
+        free = shutil.disk_usage(path).free if path.exists() else 0
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}; {free >> 20} MB free); the last checkpoint is intact: make "
+            f"room and go on with isfl resume {path}"
+        ) from None
 
 
 def refuse_used(path: Path) -> None:
@@ -71,7 +181,7 @@ def refuse_used(path: Path) -> None:
     except OSError as error:
         raise UserError(f"{path}: cannot be used as a run directory ({error.strerror})") from None
     if used:
-        raise UserError(f"{path}: exists and is not empty; give another --out or remove it")
+        raise UserError(f"{path}: exists and is not empty; give another --out, remove it, or go on with isfl resume")
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
@@ -85,7 +195,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 def environment() -> dict[str, Any]:
     """What the numbers of a run may depend on besides its configuration."""
     return {
-        "format": 1,
+        "format": FORMAT,
         "versions": {name: version(name) for name in ("isfl", "torch", "numpy")}
         | {"python": platform.python_version()},
         "machine": {"system": platform.system(), "processor": _processor(), "cpus": os.cpu_count()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from torch import nn
 
 from isfl.data import Dataset, load, partition
 from isfl.engines import LocalEngine
-from isfl.experiment.config import Config
-from isfl.experiment.directory import RunDirectory, refuse_used
+from isfl.experiment.config import Config, config_from
+from isfl.experiment.directory import RunDirectory, environment, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import FederationState, run_round, start
 from isfl.federation.training import new_optimizer
@@ -54,23 +55,55 @@ def begin(config: Config) -> tuple[Problem, LocalEngine, FederationState]:
     return problem, engine, start(config, engine)
 
 
-def run(config: Config, out: Path, on_round: OnRound = lambda line: None) -> Path:
-    """Run all rounds; `on_round` sees each line of metrics as it is written."""
+def run(config: Config, out: Path, on_round: OnRound = lambda line: None) -> None:
+    """A new run; `on_round` sees each line of metrics as it is written."""
     refuse_used(out)
-    torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
     problem, engine, state = begin(config)
-    new_optimizer(config.training.optimizer, list(problem.model.parameters()))  # the first one loads half of torch
     _warn_of_unknown_classes(problem, config)
     directory = RunDirectory.create(out, config.model_dump(mode="json"), _describe(problem))
-    with torch.random.fork_rng():  # whatever a library draws from the global generator ends with the run
-        for _ in range(config.training.rounds):
+    _go_on(directory, config, engine, state, on_round)
+
+
+def resume(out: Path, on_round: OnRound = lambda line: None) -> None:
+    """Go on with a run that was stopped, from its last whole checkpoint, as if it had never been."""
+    directory = RunDirectory.open(out)
+    if directory.finished:
+        return
+    config = config_from(directory.config, str(out / "config.json"))
+    _, engine, state = begin(config)
+    checkpoint = directory.restore()
+    if checkpoint is not None:
+        state = checkpoint.state
+        engine.memories.update(checkpoint.memories)
+    _warn_of_other_versions(directory)
+    _go_on(directory, config, engine, state, on_round)
+
+
+def _go_on(
+    directory: RunDirectory, config: Config, engine: LocalEngine, state: FederationState, on_round: OnRound
+) -> None:
+    torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
+    new_optimizer(config.training.optimizer, list(engine.model.parameters()))  # the first one loads half of torch
+    with directory.locked():
+        while state.round < config.training.rounds:
             state, report = run_round(state, config, engine)
             line = metrics_of(report)
-            directory.append(directory.probabilities, probabilities_of(report))
-            directory.append(directory.metrics, line)
+            directory.record(state, engine.memories, line, probabilities_of(report))
             on_round(line)
-    directory.save_model(state.model)
-    return out
+        directory.finish(state.model)
+
+
+def _warn_of_other_versions(directory: RunDirectory) -> None:
+    written = json.loads((directory.path / "run.json").read_text(encoding="utf-8"))
+    now = environment()
+    changed = [
+        f"{name} {written.get(part, {}).get(name)} -> {now[part][name]}"
+        for part in ("versions", "machine")
+        for name in now[part]
+        if written.get(part, {}).get(name) != now[part][name]
+    ]
+    if changed:
+        warnings.warn(f"the run was started elsewhere ({'; '.join(changed)}): its bits may differ", stacklevel=3)
 
 
 def _warn_of_unknown_classes(problem: Problem, config: Config) -> None:

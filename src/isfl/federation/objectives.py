@@ -49,7 +49,12 @@ def loss_term(
 
 def proximal(model: nn.Module, global_model: Weights, mu: float) -> LossTerm:
     """FedProx: `mu/2 ||theta - theta_global||^2` over the trainable parameters."""
-    pairs = [(p, global_model[name].detach().to(p)) for name, p in model.named_parameters() if p.requires_grad]
+    # Copied into the parameter's own memory layout: a sum in another order would be other bits.
+    pairs = [
+        (p, torch.empty_like(p).copy_(global_model[name]).detach())
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    ]
 
     def term(inputs: Tensor) -> Tensor:
         return 0.5 * mu * torch.stack([((p - anchor) ** 2).sum() for p, anchor in pairs]).sum()

@@ -1,0 +1,156 @@
+"""Checkpoints: the state after a round, whole on disk or not there at all.
+
+A checkpoint is two files: `round-N.safetensors` with every tensor and array, and `round-N.json` with its SHA-256, the
+configuration it belongs to and how long the growing files were. Each is written under a temporary name, synced and
+renamed, the JSON last: where it stands, the checkpoint is complete. The last two are kept, so that a damaged one can be
+passed over. No pickle: nothing executes on reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from isfl.federation.values import ClientMemory, FederationState, Rho, ServerMemory, Weights
+
+KEPT = 2
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    state: FederationState
+    memories: dict[int, ClientMemory]
+    lengths: dict[str, int]
+    """Bytes of each growing file that belong to the rounds so far."""
+    config: str
+    """SHA-256 of the configuration."""
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """The file appears with all its content, on disk, or not at all; the disk may fill up at any moment."""
+    temporary = file.with_name(file.name + ".tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+        _sync_directory(file.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def save_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
+    """Write the checkpoint of a round, then remove all but the last two."""
+    directory.mkdir(exist_ok=True)
+    number = checkpoint.state.round
+    content = save(pack(checkpoint.state, checkpoint.memories))
+    write_whole(directory / f"round-{number:05d}.safetensors", content)
+    manifest = {
+        "format": FORMAT,
+        "round": number,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "config": checkpoint.config,
+        "lengths": checkpoint.lengths,
+    }
+    write_whole(directory / f"round-{number:05d}.json", json.dumps(manifest, indent=2).encode())
+    for old in sorted(directory.glob("round-*.json"))[:-KEPT]:
+        old.unlink()
+        old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+
+def latest_checkpoint(directory: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
+    for manifest_file in sorted(directory.glob("round-*.json"), reverse=True):
+        try:
+            manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
+            content = manifest_file.with_suffix(".safetensors").read_bytes()
+            if manifest["format"] != FORMAT or hashlib.sha256(content).hexdigest() != manifest["sha256"]:
+                raise ValueError("its checksum does not match")
+            state, memories = unpack(load(content))
+            return Checkpoint(state, memories, dict(manifest["lengths"]), manifest["config"])
+        except Exception as error:  # damage has many faces; whatever it is, the one before may be whole
+            warnings.warn(f"{manifest_file.stem} is damaged ({error}); going back to the one before", stacklevel=2)
+    return None
+
+
+def pack(state: FederationState, memories: Mapping[int, ClientMemory]) -> Weights:
+    """State and memories as one flat dictionary of tensors; what is None is left out."""
+    flat: Weights = {"state/round": torch.tensor(state.round)}
+    _put(flat, "state/model", state.model)
+    _put(flat, "state/first", state.server.first)
+    _put(flat, "state/second", state.server.second)
+    for name in ("target", "sizes", "counts", "probabilities"):
+        _put_array(flat, f"state/{name}", getattr(state, name))
+    for k, memory in memories.items():
+        if memory.local_model is not None:
+            _put(flat, f"client/{k}/local_model", memory.local_model)
+        _put(flat, f"client/{k}/statistics", memory.statistics)
+        _put_array(flat, f"client/{k}/probabilities", memory.probabilities)
+        if memory.rho is not None:
+            rho = np.array([memory.rho.used, memory.rho.paper, memory.rho.minimum])
+            _put_array(flat, f"client/{k}/rho", rho)
+    return flat
+
+
+def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, ClientMemory]]:
+    """The inverse of `pack`."""
+
+    def array(name: str) -> np.ndarray | None:
+        return flat[name].numpy() if name in flat else None
+
+    target, sizes = array("state/target"), array("state/sizes")
+    assert target is not None and sizes is not None
+    state = FederationState(
+        round=int(flat["state/round"]),
+        model=_take(flat, "state/model"),
+        target=target,
+        sizes=sizes,
+        counts=array("state/counts"),
+        probabilities=array("state/probabilities"),
+        server=ServerMemory(_take(flat, "state/first"), _take(flat, "state/second")),
+    )
+    memories = {}
+    for k in sorted({int(name.split("/")[1]) for name in flat if name.startswith("client/")}):
+        rho = array(f"client/{k}/rho")
+        memories[k] = ClientMemory(
+            local_model=_take(flat, f"client/{k}/local_model") or None,
+            statistics=_take(flat, f"client/{k}/statistics"),
+            probabilities=array(f"client/{k}/probabilities"),
+            rho=None if rho is None else Rho(*(float(value) for value in rho)),
+        )
+    return state, memories
+
+
+def _put(flat: Weights, prefix: str, weights: Weights) -> None:
+    flat.update({f"{prefix}/{name}": value.contiguous().clone() for name, value in weights.items()})
+
+
+def _put_array(flat: Weights, name: str, array: np.ndarray | None) -> None:
+    if array is not None:
+        flat[name] = torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _take(flat: Mapping[str, Tensor], prefix: str) -> Weights:
+    start = f"{prefix}/"
+    return {name.removeprefix(start): value for name, value in flat.items() if name.startswith(start)}
