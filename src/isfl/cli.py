@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import click
 import typer
 
-from isfl.errors import UserError, plain_warnings
+from isfl.errors import InterruptionError, UserError, plain_warnings
 
 if TYPE_CHECKING:
+    from isfl.experiment.cells import Cell
     from isfl.experiment.config import Config
 
 app = typer.Typer(
@@ -50,7 +52,7 @@ def run(
 
     settings = load_config(config, overrides or [])
     out = out or _fresh(config.stem)
-    with run_progress(f"{settings.scheme.name} · seed {settings.seed}", settings.training.rounds) as on_round:
+    with _resumable(out), run_progress(_title(settings), settings.training.rounds) as on_round:
         run_experiment(settings, out, on_round)
     say(f"run directory: {out}")
 
@@ -92,20 +94,69 @@ def demo(
 
 
 def _compare(config: Config, schemes: list[str], seeds: list[int], out: Path, jobs: int | None, title: str) -> None:
-    from isfl.experiment.compare import cells_of, run_cells, summarise
+    from isfl.experiment.cells import begin_cells
+    from isfl.experiment.compare import comparison_cells
+
+    cells = comparison_cells(config, schemes, seeds, out)
+    begin_cells(cells, out, {"command": "compare", "title": title})
+    _finish_comparison(cells, out, jobs, title)
+
+
+def _finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str) -> None:
+    from isfl.experiment.cells import run_cells
+    from isfl.experiment.compare import summarise
     from isfl.report.comparison import draw_comparison
     from isfl.report.table import HEADINGS, caption, table, write_summary
     from isfl.terminal import cells_progress, print_table, say
 
-    cells = cells_of(config, schemes, seeds, out)
-    with cells_progress(cells) as watch:
+    with _resumable(out), cells_progress(cells) as watch:
         run_cells(cells, jobs, watch)
     rows = summarise(cells)
     write_summary(rows, out)
-    print_table(HEADINGS, table(rows), f"{title}, {config.training.rounds} rounds", caption(rows))
-    runs = {scheme: [cell.out for cell in cells if cell.scheme == scheme] for scheme in schemes}
+    print_table(HEADINGS, table(rows), f"{title}, {cells[0].config.training.rounds} rounds", caption(rows))
+    runs = {row.scheme: [cell.out for cell in cells if cell.label == row.scheme] for row in rows}
     say(f"picture: {draw_comparison(runs, out / 'comparison.png')}")
     say(f"run directories: {out}/SCHEME/seed-N")
+
+
+@app.command()
+def resume(
+    directory: Annotated[Path, typer.Argument(help="a run, or the directory of a comparison", show_default=False)],
+    jobs: Jobs = None,
+) -> None:
+    """Go on with what was stopped, as if it had never been."""
+    from isfl.experiment.cells import PLAN, planned_cells
+    from isfl.experiment.config import config_from
+    from isfl.experiment.directory import RunDirectory
+    from isfl.experiment.run import resume as resume_run
+    from isfl.terminal import run_progress, say
+
+    if (directory / PLAN).exists():
+        plan, cells = planned_cells(directory)
+        _finish_comparison(cells, directory, jobs, plan["title"])
+        return
+    run = RunDirectory.open(directory)
+    if run.finished:
+        say(f"{directory} is finished: nothing to do")
+        return
+    settings = config_from(run.config, str(directory / "config.json"))
+    with _resumable(directory), run_progress(_title(settings), settings.training.rounds) as on_round:
+        resume_run(directory, on_round)
+    say(f"run directory: {directory}")
+
+
+def _title(config: Config) -> str:
+    return f"{config.scheme.name} · seed {config.seed}"
+
+
+@contextmanager
+def _resumable(out: Path) -> Iterator[None]:
+    """Ctrl-C says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = f"; go on with: isfl resume {out}" if out.exists() else ""
+        raise InterruptionError(f"interrupted{hint}") from None
 
 
 def _fresh(name: str) -> Path:
@@ -136,6 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except UserError as error:
         _fail(str(error), 2)
+    except InterruptionError as error:
+        _fail(str(error), INTERRUPTED)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)

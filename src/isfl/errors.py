@@ -14,6 +14,10 @@ class UserError(ValueError):
     """A mistake in the input, told in one line: where, what was found, what would be right."""
 
 
+class InterruptionError(Exception):
+    """Ctrl-C, with a word on how to go on."""
+
+
 def plain_warnings() -> None:
     """Let this process print warnings as one line, once each, without the place in our code."""
     told: set[str] = set()

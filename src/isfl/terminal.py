@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from isfl.experiment.compare import Cell
+    from isfl.experiment.cells import Cell
 
 console = Console(highlight=False)
 
@@ -61,14 +62,14 @@ def cells_progress(cells: Sequence[Cell]) -> Iterator[Callable[[Sequence[Cell]],
 
     Finished cells become lines; on a terminal, those under way are bars below them.
     """
-    width = max(len(_name(cell)) for cell in cells)
-    done: set[Cell] = set()
+    width = max(len(cell.name) for cell in cells)
+    done: set[Path] = set()
 
     def finished(cell: Cell, lines: list[dict[str, Any]]) -> None:
-        done.add(cell)
+        done.add(cell.out)
         seconds = sum(line["seconds"]["wall"] for line in lines)
         count = f"[{len(done)}/{len(cells)}]"
-        say(f"{count:>{2 * len(str(len(cells))) + 3}} {_name(cell):<{width}}  {accuracies(lines[-1])}  {seconds:.0f} s")
+        say(f"{count:>{2 * len(str(len(cells))) + 3}} {cell.name:<{width}}  {accuracies(lines[-1])}  {seconds:.0f} s")
         for refusal in [text for line in lines for text in refusals(line)][:3]:
             say(f"    {refusal}")
 
@@ -76,7 +77,7 @@ def cells_progress(cells: Sequence[Cell]) -> Iterator[Callable[[Sequence[Cell]],
 
         def plain(current: Sequence[Cell]) -> None:
             for cell in current:
-                if cell not in done and len(lines := cell.lines) == cell.config.training.rounds:
+                if cell.out not in done and len(lines := cell.lines) == cell.config.training.rounds:
                     finished(cell, lines)
 
         yield plain
@@ -84,27 +85,23 @@ def cells_progress(cells: Sequence[Cell]) -> Iterator[Callable[[Sequence[Cell]],
     with _bars() as bars:
         whole = bars.add_task("all runs", total=sum(cell.config.training.rounds for cell in cells), accuracies="")
         tasks = {
-            cell: bars.add_task(_name(cell), total=cell.config.training.rounds, accuracies="", visible=False)
+            cell.out: bars.add_task(cell.name, total=cell.config.training.rounds, accuracies="", visible=False)
             for cell in cells
         }
 
         def update(current: Sequence[Cell]) -> None:
             rounds = 0
             for cell in current:
-                lines = cell.lines if cell not in done else []
-                rounds += cell.config.training.rounds if cell in done else len(lines)
+                lines = cell.lines if cell.out not in done else []
+                rounds += cell.config.training.rounds if cell.out in done else len(lines)
                 if lines and len(lines) == cell.config.training.rounds:
                     finished(cell, lines)
-                    bars.update(tasks[cell], visible=False)
+                    bars.update(tasks[cell.out], visible=False)
                 elif lines:
-                    bars.update(tasks[cell], completed=len(lines), accuracies=accuracies(lines[-1]), visible=True)
+                    bars.update(tasks[cell.out], completed=len(lines), accuracies=accuracies(lines[-1]), visible=True)
             bars.update(whole, completed=rounds)
 
         yield update
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.scheme} · seed {cell.seed}"
 
 
 def _bars() -> Progress:

@@ -1,34 +1,16 @@
-"""Schemes side by side: every (scheme, seed) is a run of its own, in a worker process with one thread."""
+"""Schemes side by side, over several seeds."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from isfl.errors import UserError
+from isfl.experiment.cells import Cell
 from isfl.experiment.config import Config, config_from
-from isfl.experiment.directory import read_lines, refuse_used
-from isfl.experiment.workers import run_jobs
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a comparison."""
-
-    scheme: str
-    seed: int
-    config: Config
-    out: Path
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """What it has written so far; the run directory is the only channel between processes."""
-        return read_lines(self.out / "metrics.jsonl")
 
 
 @dataclass(frozen=True)
@@ -49,54 +31,37 @@ class Summary:
     """Mean seconds of computing (training and sampling) a run."""
 
 
-def cells_of(config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path) -> list[Cell]:
-    """All runs of the comparison, each prepared once to see that it can be: nothing starts before all is well."""
+def comparison_cells(config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path) -> list[Cell]:
+    """One cell for each scheme and seed."""
     if not schemes or not seeds:
         raise UserError("--schemes and --seeds need at least one value each, for instance --schemes fedavg,isfl")
     for option, values in (("--schemes", schemes), ("--seeds", seeds)):
         if len(set(values)) != len(values):
             raise UserError(f"{option} names something twice: {','.join(map(str, values))}")
-    refuse_used(out)
     cells = []
     for scheme in schemes:
         for seed in seeds:
             raw = config.model_dump(mode="json")
             # The file's own scheme keeps its parts; another name stands for its own.
             raw |= {"seed": seed} if scheme == config.scheme.name else {"seed": seed, "scheme": scheme}
-            cells.append(Cell(scheme, seed, config_from(raw, f"scheme {scheme}"), out / scheme / f"seed-{seed}"))
-    from isfl.experiment.run import begin
-
-    for cell in cells:
-        begin(cell.config)
+            cells.append(Cell("", scheme, seed, config_from(raw, f"scheme {scheme}"), out / scheme / f"seed-{seed}"))
     return cells
 
 
-def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence[Cell]], None]) -> None:
-    """Run the cells, `jobs` at a time (default: one per core)."""
-    work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells]
-    run_jobs(_run_cell, work, jobs or os.cpu_count() or 1, lambda: watch(cells))
-
-
-def _run_cell(config: str, out: str) -> None:
-    from isfl.experiment.run import run
-
-    run(Config.model_validate_json(config), Path(out))
-
-
 def summarise(cells: Sequence[Cell]) -> list[Summary]:
-    """One row a scheme, in the order the schemes were given."""
+    """One row a label, in the order the labels were given."""
     rows = []
-    for scheme in dict.fromkeys(cell.scheme for cell in cells):
-        runs = [cell.lines for cell in cells if cell.scheme == scheme]
+    for label in dict.fromkeys(cell.label for cell in cells):
+        runs = [cell.lines for cell in cells if cell.label == label]
         last = [lines[-1] for lines in runs]
-        standard, standard_spread = _spread([line["accuracy_standard"] for line in last])
-        global_, global_spread = _spread([line["accuracy_global"] for line in last])
-        worst, worst_spread = _spread([line["worst_client_accuracy"] for line in last])
+        standard, standard_spread = spread([line["accuracy_standard"] for line in last])
+        global_, global_spread = spread([line["accuracy_global"] for line in last])
+        worst, worst_spread = spread([line["worst_client_accuracy"] for line in last])
         gradients = [line["gradient_evaluations"] for lines in runs for line in lines]
         seconds = [line["seconds"] for lines in runs for line in lines]
         rows.append(
             Summary(
-                scheme=scheme,
+                scheme=label,
                 seeds=len(runs),
                 standard=standard,
                 standard_spread=standard_spread,
@@ -111,6 +76,7 @@ def summarise(cells: Sequence[Cell]) -> list[Summary]:
     return rows
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float]:
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation of shares, in percent."""
     percent = 100.0 * np.asarray(values)
     return float(percent.mean()), float(percent.std(ddof=1)) if len(values) > 1 else 0.0

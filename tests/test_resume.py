@@ -1,0 +1,318 @@
+"""Killed at any moment, a run goes on as if nothing had happened: the same bits at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isfl.errors import UserError
+from isfl.experiment import checkpoints, directory
+from isfl.experiment.config import Config, config_from
+from isfl.experiment.run import resume, run
+
+TINY: dict[str, Any] = {
+    "scheme": {
+        "name": "isfl",
+        "sampling": {"where": "client"},
+        "objective": {"kind": "moon", "calibrate": True},
+        "aggregation": {"rule": "adam"},
+    },
+    "target": {"kind": "uniform"},
+    "data": {"public": 40},
+    "split": {"kind": "mixed", "clients": 4, "shard_size": 20, "nr": 0.8},
+    "model": {"name": "small-cnn", "width": 0.25},
+    "training": {"rounds": 5, "local_epochs": 1, "batch_size": 16, "participation": 0.5, "batchnorm": "local"},
+}
+"""Everything that is remembered between rounds: clients' models, statistics and probabilities, server buffers."""
+
+
+def config(**changes: Any) -> Config:
+    return config_from({**TINY, **changes}, "test")
+
+
+def outcome(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
+    """All of a run that may not depend on interruptions: seconds are the one thing that may."""
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["seconds"]
+    return (path / "model.safetensors").read_bytes(), (path / "probabilities.jsonl").read_bytes(), lines
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, list[dict[str, Any]]]:
+    path = tmp_path_factory.mktemp("whole") / "run"
+    run(config(), path)
+    return outcome(path)
+
+
+def in_a_process(path: Path) -> subprocess.Popen[bytes]:
+    """Run, or go on with, the tiny run in a process of its own; what it has to say goes to a file."""
+    code = "import sys; from isfl.experiment.cells import run_or_resume; run_or_resume(sys.argv[1], sys.argv[2])"
+    with (path.parent / "errors.txt").open("w") as errors:
+        return subprocess.Popen([sys.executable, "-c", code, config().model_dump_json(), str(path)], stderr=errors)
+
+
+def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]
+) -> None:
+    """SIGKILL after random delays, over and over, until the run gets through."""
+    path, chance = tmp_path / "run", random.Random(0)
+    kills = 0
+    for _ in range(40):
+        process = in_a_process(path)
+        before = time.monotonic()
+        while process.poll() is None and not path.exists() and time.monotonic() - before < 60:
+            time.sleep(0.01)  # importing takes longest; kill while it works
+        try:
+            process.wait(timeout=chance.uniform(0.0, 1.0) if kills < 12 else 60)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            continue
+        assert process.returncode == 0, (tmp_path / "errors.txt").read_text()
+        break
+    assert kills >= 3
+    assert outcome(path) == whole
+
+
+@pytest.mark.parametrize("moment", range(0, 60, 3))
+def test_killed_inside_any_write_and_resumed_a_run_ends_in_the_same_bits(
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """The n-th time the run syncs something to disk, the process is gone, half of what it wrote behind it."""
+    path, calls = tmp_path / "run", 0
+    real = os.fsync
+
+    def die(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == moment + 1:
+            with contextlib.suppress(OSError):  # a directory cannot be cut
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)  # only half had reached the disk
+            os._exit(9)
+        real(descriptor)
+
+    child = os.fork()
+    if child == 0:
+        os.fsync = die  # type: ignore[assignment]
+        try:
+            run(config(), path)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) in (0, 9)
+    if path.exists():
+        resume(path)
+    else:
+        run(config(), path)
+    assert outcome(path) == whole
+
+
+def stop_after(path: Path, rounds: int) -> None:
+    """A run that stopped cleanly after some rounds."""
+
+    def on_round(line: dict[str, Any]) -> None:
+        if line["round"] == rounds:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config(), path, on_round)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty manifest", "no tensors"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], damage: str
+) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 3)
+    newest = path / "checkpoints/round-00003.safetensors"
+    if damage == "truncate":
+        newest.write_bytes(newest.read_bytes()[:-100])
+    elif damage == "flip":
+        content = bytearray(newest.read_bytes())
+        content[-50] ^= 1
+        newest.write_bytes(content)
+    elif damage == "empty manifest":
+        newest.with_suffix(".json").write_text("")
+    else:
+        newest.unlink()
+    with pytest.warns(UserWarning, match="round-00003 is damaged"):
+        resume(path)
+    assert outcome(path) == whole
+
+
+def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run(config(), path)
+    assert sorted(p.name for p in (path / "checkpoints").iterdir()) == [
+        "round-00004.json",
+        "round-00004.safetensors",
+        "round-00005.json",
+        "round-00005.safetensors",
+    ]
+
+
+def test_with_both_checkpoints_gone_a_run_begins_again(
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]
+) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 2)
+    for file in (path / "checkpoints").iterdir():
+        file.unlink()
+    resume(path)
+    assert outcome(path) == whole
+
+
+def test_another_configuration_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 2)
+    changed = json.loads((path / "config.json").read_text())
+    changed["training"]["rounds"] = 50
+    (path / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(UserError, match="not the configuration its checkpoints were written with"):
+        resume(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda p: (p / "config.json").unlink(), "has no config.json"),
+        (lambda p: (p / "run.json").unlink(), "has no run.json"),
+        (lambda p: (p / "run.json").write_text("{}"), "another format"),
+        (lambda p: (p / "config.json").write_text("{"), "cannot be read"),
+        (lambda p: (p / "metrics.jsonl").write_text(""), "shorter than its checkpoint says"),
+    ],
+)
+def test_what_is_no_run_directory_is_refused(tmp_path: Path, spoil: Any, message: str) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 2)
+    spoil(path)
+    with pytest.raises(UserError, match=message):
+        resume(path)
+
+
+def test_a_full_disk_is_a_clear_error_and_the_run_can_go_on(
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real, full = tmp_path / "run", checkpoints.write_whole, False
+
+    def limited(file: Path, content: bytes) -> None:
+        if full and file.suffix == ".safetensors":
+            file.with_name(file.name + ".tmp").write_bytes(content[:1000])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, content)
+
+    def on_round(line: dict[str, Any]) -> None:
+        nonlocal full
+        full = line["round"] == 3
+
+    monkeypatch.setattr(checkpoints, "write_whole", limited)
+    with pytest.raises(UserError, match=r"No space left on device.*isfl resume"):
+        run(config(), path, on_round)
+    monkeypatch.setattr(checkpoints, "write_whole", real)
+    assert (path / "checkpoints/round-00003.json").exists()
+    resume(path)
+    assert outcome(path) == whole
+
+
+def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 2)
+    with directory.RunDirectory(path).locked(), pytest.raises(UserError, match="another process"):
+        resume(path)
+
+
+def test_another_version_of_torch_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 2)
+    written = json.loads((path / "run.json").read_text())
+    written["versions"]["torch"] = "1.0"
+    (path / "run.json").write_text(json.dumps(written))
+    with pytest.warns(UserWarning, match=r"started elsewhere \(torch 1.0 -> "):
+        resume(path)
+
+
+def test_ctrl_c_waits_for_the_write_in_progress() -> None:
+    reached = []
+
+    def write() -> None:
+        with directory.uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            reached.append("the end of the write")
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert reached
+
+
+def test_ctrl_c_says_how_to_go_on_and_resume_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(
+        '[data]\npublic = 40\n[split]\nclients = 3\nshard_size = 30\nnr = 0.8\n[model]\nname = "mlp"\n'
+        "[training]\nrounds = 60\nlocal_epochs = 3\nbatch_size = 16\n"
+    )
+
+    def isfl(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "isfl.cli", *arguments]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    process = isfl("run", "tiny.toml", "--out", "out")
+    for _ in range(600):
+        if (tmp_path / "out/checkpoints/round-00003.json").exists():
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == "error: interrupted; go on with: isfl resume out\n"
+    done = isfl("resume", "out")
+    output, errors = done.communicate(timeout=120)
+    assert done.returncode == 0, errors
+    assert "run directory: out" in output and "round   1/" not in output
+    again = isfl("resume", "out")
+    assert "finished: nothing to do" in again.communicate(timeout=60)[0]
+    lines = (tmp_path / "out/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == list(range(1, 61))
+
+
+def test_a_comparison_goes_on_cell_by_cell(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(
+        '[data]\npublic = 40\n[split]\nclients = 3\nshard_size = 30\nnr = 0.8\n[model]\nname = "mlp"\n'
+        "[training]\nrounds = 30\nlocal_epochs = 3\nbatch_size = 16\n"
+    )
+
+    def isfl(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "isfl.cli", *arguments]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    arguments = ("compare", "tiny.toml", "--schemes", "fedavg,isfl", "--seeds", "0", "--jobs", "1")
+    straight = isfl(*arguments, "--out", "straight")
+    process = isfl(*arguments, "--out", "stopped")
+    for _ in range(600):
+        if (tmp_path / "stopped/isfl/seed-0/checkpoints/round-00003.json").exists():
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    finished = (tmp_path / "stopped/fedavg/seed-0/model.safetensors").stat().st_mtime_ns
+    time.sleep(1.5)  # its worker sees that it is gone
+    again = isfl("resume", "stopped")
+    output, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    assert "fedavg" in output and (tmp_path / "stopped/comparison.png").exists()
+    assert (tmp_path / "stopped/fedavg/seed-0/model.safetensors").stat().st_mtime_ns == finished
+    straight.communicate(timeout=120)
+    for scheme in ("fedavg", "isfl"):
+        assert outcome(tmp_path / "stopped" / scheme / "seed-0") == outcome(tmp_path / "straight" / scheme / "seed-0")
