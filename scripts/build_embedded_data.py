@@ -9,41 +9,25 @@ their official order.
 
 from __future__ import annotations
 
-import gzip
 import sys
 from pathlib import Path
 
 import numpy as np
 
-PER_CLASS = {"train": 600, "t10k": 200}
+from isfl.data.idx import read_official
+
+PER_CLASS = {"train": 600, "test": 200}
 DESTINATION = Path(__file__).parent.parent / "src/isfl/data/embedded/fashion-mnist-mini.npz"
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """An IDX file: two zero bytes, the type (8: bytes), the number of dimensions, each as four bytes, the data."""
-    raw = gzip.decompress(path.read_bytes())
-    dimensions = raw[3]
-    shape = np.frombuffer(raw, ">u4", count=dimensions, offset=4)
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-
-
-def subset(directory: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """The first images of every class, in the official order."""
-    images = read_idx(directory / f"{part}-images-idx3-ubyte.gz")
-    labels = read_idx(directory / f"{part}-labels-idx1-ubyte.gz")
-    kept = np.sort(np.concatenate([np.flatnonzero(labels == c)[: PER_CLASS[part]] for c in range(10)]))
-    return images[kept], labels[kept]
-
-
 def build(directory: Path) -> dict[str, np.ndarray]:
-    train_images, train_labels = subset(directory, "train")
-    test_images, test_labels = subset(directory, "t10k")
-    return {
-        "train_images": train_images,
-        "train_labels": train_labels,
-        "test_images": test_images,
-        "test_labels": test_labels,
-    }
+    """The first images of every class, in the official order."""
+    official, arrays = read_official(directory), {}
+    for part, count in PER_CLASS.items():
+        labels = official[f"{part}_labels"]
+        kept = np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
+        arrays[f"{part}_images"], arrays[f"{part}_labels"] = official[f"{part}_images"][kept], labels[kept]
+    return arrays
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ ROOMS = [
     "experiment",
     "report",
     "terminal",
+    "cli_data",
     "cli",
 ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from isfl.data.splits import MixedSplit
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from, load_config, parse_config
 from isfl.federation import SHORTHANDS
@@ -55,7 +56,7 @@ def test_a_change_of_kind_keeps_what_all_kinds_have() -> None:
 
 def test_a_table_without_its_kind_means_the_default_kind() -> None:
     config = parse_config("[split]\nclients = 5\n[training.optimizer]\nlr = 0.01", "c.toml")
-    assert (config.split.kind, config.split.clients) == ("mixed", 5)
+    assert config.split == MixedSplit(clients=5)
     assert (config.training.optimizer.kind, config.training.optimizer.lr) == ("adam", 0.01)
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isfl.data import Dataset, DataSettings, load, partition
-from isfl.data.splits import DirichletSplit, IIDSplit, MixedSplit, ShardSplit, Split
+from isfl.data.features import seen_by
+from isfl.data.splits import DirichletSplit, FeatureSplit, FlowerSplit, IIDSplit, MixedSplit, ShardSplit, Split
 from isfl.errors import UserError
 from isfl.theory import skew_card
 from tests.worlds import module_at
@@ -23,6 +24,7 @@ SPLITS: list[Split] = [
     MixedSplit(clients=10, shard_size=100, nr=0.9),
     MixedSplit(clients=10, shard_size=100, nr=0.96, reading="code"),
     DirichletSplit(clients=10, alpha=0.2, samples_per_client=200),
+    FeatureSplit(clients=4, samples_per_client=50),
 ]
 
 
@@ -36,7 +38,7 @@ def test_nobody_shares_a_sample_and_the_public_set_is_nobodys(split: Split) -> N
     everything = np.concatenate([*parts.clients, parts.public])
     assert len(np.unique(everything)) == len(everything)
     assert len(parts.public) == 500
-    assert len(parts.clients) == split.clients
+    assert len(parts.clients) == getattr(split, "clients", 10)
     assert min(map(len, parts.clients)) > 0
 
 
@@ -152,3 +154,41 @@ def test_inputs_that_are_not_bytes_are_left_alone() -> None:
 def test_an_unknown_data_set_is_named() -> None:
     with pytest.raises(UserError, match=r"data\.name is 'mnist'; choose one of"):
         load(DataSettings(name="mnist"))
+
+
+# ---------------------------------------------------------------- feature skew and partitioners of others
+
+
+def image_of(value: int) -> Dataset:
+    """A bright half and a dark half."""
+    images = torch.zeros(6, 1, 16, 16, dtype=torch.uint8)
+    images[:, :, :8] = value
+    return Dataset(images, torch.arange(6) % 2, 2)
+
+
+def test_each_client_sees_through_its_own_lens() -> None:
+    data = image_of(200)
+    turned = [seen_by(k, data, FeatureSplit(clients=3, lens="rotation", strength=90.0), 0) for k in range(3)]
+    assert torch.equal(turned[1].inputs, data.inputs)  # the one in the middle sees straight
+    assert torch.equal(turned[0].inputs[0, 0, :, :8], 200 - turned[2].inputs[0, 0, :, :8])  # a quarter each way
+    flat = [seen_by(k, data, FeatureSplit(clients=3, lens="contrast", strength=1.0), 0) for k in range(3)]
+    assert (flat[0].inputs == 100).all() and torch.equal(flat[1].inputs, data.inputs)
+    noisy = [seen_by(k, data, FeatureSplit(clients=3, lens="noise", strength=0.2), 0) for k in range(3)]
+    assert torch.equal(noisy[0].inputs, data.inputs)
+    spread = [float((n.inputs.float() - data.inputs.float()).std()) for n in noisy]
+    assert spread == sorted(spread) and torch.equal(noisy[2].labels, data.labels)
+    with pytest.raises(UserError, match="needs images"):
+        seen_by(0, Dataset(torch.zeros(2, 3), torch.tensor([0, 1]), 2), FeatureSplit(), 0)
+
+
+def test_a_partitioner_of_flwr_datasets() -> None:
+    options = {"num_partitions": 5, "partition_by": "label", "alpha": 0.5, "seed": 1}
+    parts = partition(FlowerSplit(options=options), LABELS, public=100, seed=0)
+    everything = np.concatenate([*parts.clients, parts.public])
+    assert len(parts.clients) == 5 and len(np.unique(everything)) == len(LABELS)
+    for split, message in (
+        (FlowerSplit(partitioner="MagicPartitioner"), "flwr-datasets has .*DirichletPartitioner"),
+        (FlowerSplit(options={"nonsense": 1}), "nonsense"),
+    ):
+        with pytest.raises(UserError, match=message):
+            partition(split, LABELS, public=100, seed=0)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import click
 import typer
 
+from isfl.cli_data import ConfigFile, Overrides
+from isfl.cli_data import app as data_app
 from isfl.errors import InterruptionError, UserError, plain_warnings
 
 if TYPE_CHECKING:
@@ -29,12 +31,9 @@ app = typer.Typer(
 INTERRUPTED = 130
 """What a shell gives for a program ended by Ctrl-C."""
 
-ConfigFile = Annotated[Path, typer.Argument(help="TOML configuration of the run", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="override a key, for instance --set training.rounds=10"),
-]
 Jobs = Annotated[int | None, typer.Option(min=1, help="runs at a time (default: one per core)", show_default=False)]
+
+app.add_typer(data_app, name="data")
 
 
 @app.command()
@@ -71,11 +70,7 @@ def compare(
 
     settings = load_config(config, overrides or [])
     names = [name.strip() for name in schemes.split(",") if name.strip()]
-    try:
-        numbers = [int(seed) for seed in seeds.split(",") if seed.strip()]
-    except ValueError:
-        raise UserError(f"--seeds {seeds}: write whole numbers, for instance --seeds 0,1,2") from None
-    _compare(settings, names, numbers, out or _fresh(config.stem), jobs, config.stem)
+    _compare(settings, names, _numbers(seeds), out or _fresh(config.stem), jobs, config.stem)
 
 
 @app.command()
@@ -91,6 +86,47 @@ def demo(
     text = resources.files("isfl.experiment").joinpath("presets/demo.toml").read_text(encoding="utf-8")
     settings = parse_config(text, "demo.toml")
     _compare(settings, ["fedavg", "uniform-is", "isfl", "calibrated"], [0, 1, 2], out or _fresh("demo"), jobs, "demo")
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="table2, table3, fig-convergence, fig-rho, fig-q, fig-cost or fig-sr")],
+    scale: Annotated[str, typer.Option(help="smoke, quick or paper")] = "quick",
+    only: Annotated[str | None, typer.Option(help="cells to run, as patterns: 'nr-0.98/*,*/isfl*'")] = None,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds")] = "0",
+    out: Annotated[Path | None, typer.Option(help="directory; one that is there goes on", show_default=False)] = None,
+    jobs: Jobs = None,
+) -> None:
+    """Run a table or figure of the paper and set the published numbers beside ours."""
+    from isfl.experiment.reproduce import reproduction_cells
+    from isfl.report.reproduction import SCALES
+
+    if scale not in SCALES:
+        raise UserError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
+    out = out or Path("runs") / f"{name}-{scale}"
+    cells = reproduction_cells(name, scale, _numbers(seeds), out, only)  # type: ignore[arg-type]
+    _finish_reproduction(cells, out, jobs, name, scale)
+
+
+def _finish_reproduction(cells: list[Cell], out: Path, jobs: int | None, name: str, scale: str) -> None:
+    from isfl.experiment.cells import planned_cells, run_cells
+    from isfl.report.reproduction import SCALES, by_group, headings, rows_of, write_reproduction
+    from isfl.terminal import cells_progress, print_table, say
+
+    with _resumable(out), cells_progress(cells) as watch:
+        run_cells(cells, jobs, watch)
+    results = write_reproduction(name, scale, planned_cells(out)[1], out)
+    for group, rows in by_group(results).items():
+        print_table(headings(rows), rows_of(rows), f"{name}: {group}", "")
+    say(SCALES[scale])
+    say(f"written: {out}/{name}.md, .json, .png")
+
+
+def _numbers(seeds: str) -> list[int]:
+    try:
+        return [int(seed) for seed in seeds.split(",") if seed.strip()]
+    except ValueError:
+        raise UserError(f"--seeds {seeds}: write whole numbers, for instance --seeds 0,1,2") from None
 
 
 def _compare(config: Config, schemes: list[str], seeds: list[int], out: Path, jobs: int | None, title: str) -> None:
@@ -133,7 +169,10 @@ def resume(
 
     if (directory / PLAN).exists():
         plan, cells = planned_cells(directory)
-        _finish_comparison(cells, directory, jobs, plan["title"])
+        if plan["command"] == "reproduce":
+            _finish_reproduction(cells, directory, jobs, plan["title"], plan["scale"])
+        else:
+            _finish_comparison(cells, directory, jobs, plan["title"])
         return
     run = RunDirectory.open(directory)
     if run.finished:

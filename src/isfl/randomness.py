@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     DRAWING = 5
     DROPOUT = 6
     COUNT_NOISE = 7
+    FEATURE_NOISE = 8
 
 
 def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, epoch: int = 0) -> np.random.Generator:

@@ -1,7 +1,7 @@
 """Where samples come from (`sources.py`), what they are (`dataset.py`), how clients share them (`splits.py`)."""
 
 from isfl.data.dataset import Dataset
-from isfl.data.sources import SOURCES, DataSettings, Source, load
+from isfl.data.sources import SOURCES, DataSettings, Source, keep, load
 from isfl.data.splits import Partition, partition
 
-__all__ = ["SOURCES", "DataSettings", "Dataset", "Partition", "Source", "load", "partition"]
+__all__ = ["SOURCES", "DataSettings", "Dataset", "Partition", "Source", "keep", "load", "partition"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,12 @@ class Dataset:
     def class_counts(self) -> np.ndarray:
         """(C,) samples per class."""
         return np.bincount(self.labels.numpy(), minlength=self.num_classes)
+
+
+def joined(parts: Sequence[Dataset]) -> Dataset:
+    """One data set of all."""
+    inputs, labels = torch.cat([p.inputs for p in parts]), torch.cat([p.labels for p in parts])
+    return Dataset(inputs, labels, parts[0].num_classes)
 
 
 def scaled(inputs: Tensor) -> Tensor:

@@ -36,6 +36,6 @@ def read_idx(file: Path) -> np.ndarray:
         if raw[:3] != b"\x00\x00\x08":
             raise ValueError("it does not start as an IDX file of bytes")
         shape = np.frombuffer(raw, ">u4", count=raw[3], offset=4).astype(int)
-        return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
+        return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape).copy()
     except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
         raise UserError(f"{file}: damaged or not an IDX file ({error})") from None

@@ -144,6 +144,20 @@ def load(settings: DataSettings) -> Source:
     return SOURCES[settings.name](settings)
 
 
+def keep(name: str, source: Source) -> None:
+    """Put a data set into the cache, from where its name alone will find it."""
+    if name not in ("cifar10", "cifar100"):
+        raise UserError(f"{name!r} is not read from the cache; only cifar10 and cifar100 are")
+    store(
+        name,
+        {
+            f"{part}_{what}": tensor.numpy()
+            for part, data in (("train", source.train), ("test", source.test))
+            for what, tensor in (("images", data.inputs), ("labels", data.labels))
+        },
+    )
+
+
 def _required(settings: DataSettings) -> Path:
     if settings.path is None:
         raise UserError(f"data.name = {settings.name!r} needs data.path, the place of your data")

@@ -7,7 +7,7 @@ never handed out twice. The public set D_L is set aside first: no client owns an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -60,8 +60,35 @@ class DirichletSplit(Part):
     samples_per_client: int = Field(1000, ge=1, description="on average: the first K times as many samples are used")
 
 
+class FeatureSplit(Part):
+    """Labels i.i.d., but each client's images are rotated, noisy or of another contrast."""
+
+    kind: Literal["feature"] = "feature"
+    clients: int = Field(10, ge=1)
+    samples_per_client: int = Field(1000, ge=1)
+    lens: Literal["rotation", "noise", "contrast"] = "rotation"
+    strength: float = Field(
+        45.0,
+        ge=0,
+        description="rotation: clients are spread from minus to plus so many degrees; contrast: from 1 - strength to "
+        "1 + strength; noise: from none to a standard deviation of strength (1 is white against black)",
+    )
+
+
+class FlowerSplit(Part):
+    """Any partitioner of flwr-datasets, with its own options."""
+
+    kind: Literal["flower"] = "flower"
+    partitioner: str = Field("DirichletPartitioner", description="class name in flwr_datasets.partitioner")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="its arguments; the samples are in columns `label` and `index`"
+    )
+
+
 Split = Annotated[
-    Annotated[IIDSplit | ShardSplit | MixedSplit | DirichletSplit, Field(discriminator="kind")],
+    Annotated[
+        IIDSplit | ShardSplit | MixedSplit | DirichletSplit | FeatureSplit | FlowerSplit, Field(discriminator="kind")
+    ],
     default_choice("kind", "mixed"),
 ]
 
@@ -81,8 +108,12 @@ def partition(split: Split, labels: np.ndarray, public: int, seed: int) -> Parti
     chosen = _balanced(labels, public, generator(seed, Purpose.PUBLIC_SET))
     rest = np.setdiff1d(np.arange(len(labels)), chosen)
     rng = generator(seed, Purpose.SPLIT)
-    if isinstance(split, IIDSplit):
+    if isinstance(split, IIDSplit | FeatureSplit):
         clients = _iid(split, len(rest), rng)
+    elif isinstance(split, FlowerSplit):
+        from isfl.data.flower import flower_partition  # the one split that needs a library of its own
+
+        clients = flower_partition(split, labels[rest])
     elif isinstance(split, DirichletSplit):
         clients = _dirichlet(split, labels[rest], rng)
     elif isinstance(split, MixedSplit):
@@ -105,7 +136,7 @@ def _balanced(labels: np.ndarray, count: int, rng: np.random.Generator) -> Indic
     return np.sort(order[np.argsort(turn, kind="stable")[:count]])
 
 
-def _iid(split: IIDSplit, available: int, rng: np.random.Generator) -> list[Indices]:
+def _iid(split: IIDSplit | FeatureSplit, available: int, rng: np.random.Generator) -> list[Indices]:
     wanted = split.clients * split.samples_per_client
     if wanted > available:
         raise UserError(

@@ -42,15 +42,15 @@ class Cell:
         return (self.out / "model.safetensors").exists()
 
 
-def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any]) -> None:
-    """Check that every cell can begin, then write down the plan; nothing starts before all is well.
+def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: Sequence[Cell] | None = None) -> None:
+    """Check that every cell (or those in `check`) can begin, then write the plan: nothing starts before all is well.
 
     `kind` tells what the cells are for: `{"command": "compare", ...}`.
     """
     from isfl.experiment.run import begin
 
     refuse_used(out)
-    for cell in cells:
+    for cell in cells if check is None else check:
         begin(cell.config)
     plan = {
         **kind,

@@ -14,6 +14,9 @@ import torch
 from torch import nn
 
 from isfl.data import Dataset, load, partition
+from isfl.data.dataset import joined
+from isfl.data.features import seen_by
+from isfl.data.splits import FeatureSplit
 from isfl.engines import LocalEngine
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, environment, refuse_used
@@ -41,8 +44,10 @@ def prepare(config: Config) -> Problem:
     source = load(config.data)
     parts = partition(config.split, source.train.labels.numpy(), config.data.public, config.seed)
     clients = [source.train.subset(indices) for indices in parts.clients]
+    if isinstance(config.split, FeatureSplit):
+        clients = [seen_by(k, data, config.split, config.seed) for k, data in enumerate(clients)]
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
-        clients = [source.train.subset(np.concatenate(parts.clients))]
+        clients = [joined(clients)]
     model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
     check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
     return Problem(model, clients, source.train.subset(parts.public), source.test, source.class_names)

@@ -6,20 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
-from matplotlib.ticker import MaxNLocator
 
 from isfl.experiment.directory import read_lines
+from isfl.report.curves import draw_curves
 
-# Colour-blind safe (Okabe and Ito), and every line has a marker of its own: readable without colour.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933", "#882255", "#88CCEE")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 MOST_CLIENTS = 40
 
 
@@ -31,8 +24,8 @@ def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
     top, bottom = halves
     _draw_mixes(top, runs)
     left, right = bottom.subplots(1, 2)
-    _draw_curves(left, runs, "accuracy_standard", "balanced test set (D_S)")
-    _draw_curves(right, runs, "accuracy_global", "all clients' data (D_G)")
+    draw_curves(left, runs, "accuracy_standard", "balanced test set (D_S)")
+    draw_curves(right, runs, "accuracy_global", "all clients' data (D_G)")
     left.legend(frameon=False, loc="lower right")
     figure.savefig(out, dpi=150)
     plt.close(figure)
@@ -57,23 +50,6 @@ def _draw_mixes(figure: SubFigure, runs: Mapping[str, Sequence[Path]]) -> None:
         axis.set_xticks(range(0, shares.shape[1], max(1, shares.shape[1] // 10)))
     axes[0].set_ylabel("client")
     figure.colorbar(image, ax=list(axes), label="share", extend="max")
-
-
-def _draw_curves(axis: Axes, runs: Mapping[str, Sequence[Path]], metric: str, title: str) -> None:
-    for i, (scheme, paths) in enumerate(runs.items()):
-        lines = [read_lines(path / "metrics.jsonl") for path in paths]
-        rounds = [line["round"] for line in lines[0]]
-        values = 100 * np.array([[line[metric] for line in run] for run in lines])
-        colour = COLOURS[i % len(COLOURS)]
-        axis.plot(rounds, values.mean(axis=0), color=colour, marker=MARKERS[i % len(MARKERS)], ms=5, label=scheme)
-        axis.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.12, linewidth=0)
-    seeds = len(next(iter(runs.values())))
-    axis.set_title(f"{title}: mean and range of {seeds} seeds" if seeds > 1 else title)
-    axis.set_xlabel("round")
-    axis.set_ylabel("accuracy in %")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.grid(alpha=0.3)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _held_by(path: Path) -> np.ndarray:

