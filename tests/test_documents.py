@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from isfl.experiment.cells import planned_cells
 from isfl.experiment.config import config_from
+from isfl.report.reproduction import write_reproduction
 from tests.worlds import module_at
 
 ROOT = Path(__file__).parent.parent
@@ -22,6 +24,21 @@ def test_the_numbers_in_the_readme_are_those_of_the_results() -> None:
     source = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
     table = publish.readme_table((results / "summary.md").read_text(encoding="utf-8"), source)
     assert table in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "results", sorted(p.parent for p in (ROOT / "results").glob("*/cells.json")), ids=lambda p: p.name
+)
+def test_published_tables_are_those_of_their_runs(results: Path, tmp_path: Path) -> None:
+    """Drawn anew from the metrics in `results/`, a table is the one that stands there and in the documentation."""
+    plan, cells = planned_cells(results)
+    write_reproduction(plan["title"], plan["scale"], cells, tmp_path)
+    name = f"{plan['title']}.md"
+    assert (tmp_path / name).read_text(encoding="utf-8") == (results / name).read_text(encoding="utf-8")
+    publish = module_at(ROOT / "scripts/publish_reproduction.py")
+    assert publish.tables(results) in (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    provenance = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
+    assert all(cell.complete == (str(cell.out.relative_to(results)) in provenance) for cell in cells)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

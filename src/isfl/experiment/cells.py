@@ -38,7 +38,13 @@ class Cell:
         return read_lines(self.out / "metrics.jsonl")
 
     @property
+    def complete(self) -> bool:
+        """All its rounds have been measured: everything that is ever shown of it is there."""
+        return len(self.lines) == self.config.training.rounds
+
+    @property
     def finished(self) -> bool:
+        """It is complete and its model is written: nothing is left to run."""
         return (self.out / "model.safetensors").exists()
 
 

@@ -75,13 +75,13 @@ def _matches(cell: Cell, only: str) -> bool:
 
 
 def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
-    """One result for every group and label that has finished runs."""
-    finished = [cell for cell in cells if cell.finished]
+    """One result for every group and label that has complete runs."""
+    complete = [cell for cell in cells if cell.complete]
     known = published().get(name, {})
     results = []
-    for group, label in dict.fromkeys((cell.group, cell.label) for cell in finished):
-        runs = [cell.lines for cell in finished if (cell.group, cell.label) == (group, label)]
-        baseline = [cell.lines for cell in finished if (cell.group, cell.label) == (group, "fedavg")]
+    for group, label in dict.fromkeys((cell.group, cell.label) for cell in complete):
+        runs = [cell.lines for cell in complete if (cell.group, cell.label) == (group, label)]
+        baseline = [cell.lines for cell in complete if (cell.group, cell.label) == (group, "fedavg")]
         last = [lines[-1] for lines in runs]
         standard, standard_spread = spread([line["accuracy_standard"] for line in last])
         global_, global_spread = spread([line["accuracy_global"] for line in last])

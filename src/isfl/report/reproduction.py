@@ -24,9 +24,9 @@ SCALES = {
 
 
 def write_reproduction(name: str, scale: str, cells: Sequence[Cell], out: Path) -> list[Result]:
-    """`NAME.md`, `NAME.json` and `NAME.png` in `out`, from the cells that are finished."""
+    """`NAME.md`, `NAME.json` and `NAME.png` in `out`, from the cells that are complete."""
     results = results_of(name, cells)
-    finished = [cell for cell in cells if cell.finished]
+    finished = [cell for cell in cells if cell.complete]
     content = {
         "experiment": name,
         "scale": scale,
