@@ -15,11 +15,14 @@ from torch import nn
 
 from isfl.engines import LocalEngine
 from isfl.federation import SHORTHANDS, FederationState, Settings, run_round, start
+from isfl.federation import aggregation as aggregation_module
 from isfl.federation import drawing as drawing_module
+from isfl.federation import round as round_module
 from isfl.federation.client import introduce, renew_at_client, train_client
 from isfl.federation.normalization import statistic_names
-from isfl.federation.objectives import representation
+from isfl.federation.objectives import calibration, contrastive, representation
 from isfl.federation.round import participants
+from isfl.federation.scheme import Moon
 from isfl.federation.training import batches
 from isfl.federation.values import ClientMemory, ClientUpdate, RenewTask, TrainTask, payload_bytes
 from tests.worlds import COUNTS, Meddling, blobs, engine_of, federate, network, same_bits, settings_of
@@ -229,6 +232,59 @@ def test_the_order_of_clients_does_not_matter(aggregation: str) -> None:
     forward, _ = federate(settings, model=model)
     backward, _ = federate(settings, engine_of(settings, model=model, kind=Reversed))
     assert same_bits(forward, backward)
+
+
+def test_whoever_answers_first_sums_run_by_client_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where rounding makes the order of a sum visible, it must not be the order of arrival."""
+    orders: list[list[int]] = []
+    real = aggregation_module.aggregate
+
+    def note(rule: Any, current: Any, updates: Any, *rest: Any) -> Any:
+        orders.append([update.client for update in updates])
+        return real(rule, current, updates, *rest)
+
+    monkeypatch.setattr(round_module, "aggregate", note)
+    settings = settings_of("isfl")
+    federate(settings, engine_of(settings, kind=Reversed))
+    assert orders == [[0, 1, 2]] * 3
+
+
+def test_calibration_by_hand() -> None:
+    """A class drawn twice as often as the target has must win by a factor of two before it counts as won."""
+    offset = calibration(np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.5, 0.25]))
+    assert offset[:2].tolist() == pytest.approx([np.log(2.0), 0.0])
+    assert offset[2] < -10  # a class nobody draws is out of the game, but finite
+
+
+def test_the_contrastive_term_by_hand() -> None:
+    """Close to the global representation and far from the previous one is cheap, the other way round dear."""
+    inputs = torch.tensor([[1.0, 0.0]])
+
+    def seen(global_scale: list[float], previous_scale: list[float]) -> float:
+        class Scaled(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.scale, self.out = nn.Parameter(torch.ones(2)), nn.Linear(2, 4)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                out: torch.Tensor = self.out(x[:, :1] * self.scale)
+                return out
+
+        model = Scaled()
+        weights = dict(model.state_dict())
+        with contrastive(
+            model,
+            {**weights, "scale": torch.tensor(global_scale)},
+            {**weights, "scale": torch.tensor(previous_scale)},
+            Moon(mu=2.0, tau=0.5),
+        ) as term:
+            model(inputs)
+            return float(torch.as_tensor(term(inputs)).detach())
+
+    # cosines with (1, 1): 1 with itself, -1 with its opposite; tau = 0.5
+    assert seen([1.0, 1.0], [-1.0, -1.0]) == pytest.approx(2.0 * np.log1p(np.exp(-4.0)), rel=1e-5)
+    assert seen([-1.0, -1.0], [1.0, 1.0]) == pytest.approx(2.0 * np.log1p(np.exp(4.0)), rel=1e-5)
+    assert seen([1.0, 0.0], [1.0, 0.0]) == pytest.approx(2.0 * np.log(2.0), rel=1e-5)
 
 
 def spoil(update: ClientUpdate, how: str) -> ClientUpdate:

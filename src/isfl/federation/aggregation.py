@@ -1,6 +1,7 @@
 """From the clients' models to the next global model.
 
-Sums run in the order of client ids and in double precision: the result does not depend on who answered first.
+Sums run in double precision and in the order given; `run_round` gives them by client id, so that the result does not
+depend on who answered first.
 Server optimisers move parameters only; BatchNorm statistics are averaged (a running variance must stay one).
 """
 
@@ -31,10 +32,9 @@ def aggregate(
     parameters: frozenset[str],
 ) -> tuple[Weights, ServerMemory]:
     """The next global model and the server's buffers; `parameters` names what an optimiser may move."""
-    ordered = sorted(updates, key=lambda update: update.client)
-    weights = client_weights(rule, [update.num_samples for update in ordered])
-    names = ordered[0].model.keys()
-    stacks = {name: [update.model[name] for update in ordered] for name in names}
+    weights = client_weights(rule, [update.num_samples for update in updates])
+    names = updates[0].model.keys()
+    stacks = {name: [update.model[name] for update in updates] for name in names}
     combined = {name: _combine(rule, values, weights).to(values[0].dtype) for name, values in stacks.items()}
     if isinstance(rule, ServerMomentum | ServerAdam):
         moved, memory = _optimise(rule, current, combined, memory, parameters & set(names))
