@@ -116,6 +116,8 @@ def test_overrides_are_toml_values_or_plain_words() -> None:
         ),
         ('target = {kind = "noised"}', "target.epsilon: is required"),
         ("seed = -1", "seed: found -1"),
+        ('[split]\nkind = "dirichlet"\nshard_size = 3', "split.shard_size: unknown key"),
+        ('[split]\nkind = "feature"\nlens = "noise"\nstrength = 45', "split: strength is 45; for noise"),
         ("[training]\nrounds = true", "training.rounds: found True"),
         ('[training]\nrounds = "2"', "training.rounds: found '2'"),
         ("[training]\ndrop_last = 1", "training.drop_last: found 1"),

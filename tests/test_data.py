@@ -84,6 +84,12 @@ def test_skew_grows_with_nr_and_falls_with_alpha() -> None:
     assert distance(IIDSplit(samples_per_client=200)) < 0.15
 
 
+def test_dirichlet_of_sorted_data_holds_all_classes() -> None:
+    labels = np.repeat(np.arange(10), 600)
+    parts = partition(DirichletSplit(clients=3, alpha=1.0, samples_per_client=200), labels, 100, seed=0)
+    assert set(labels[np.concatenate(parts.clients)]) == set(range(10))
+
+
 def test_nr_one_is_pure_shards_and_nr_zero_is_iid() -> None:
     pure = counts_of(partition(MixedSplit(shard_size=100, nr=1.0), LABELS, 100, seed=0).clients)
     assert ((pure > 0).sum(axis=1) <= 4).all()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from isfl.experiment.config import config_from
+from isfl.experiment.cells import Cell
+from isfl.experiment.config import Config, config_from
 from isfl.experiment.paper import EXPERIMENTS, plans_of
 from isfl.experiment.reproduce import _speedup, published
 
@@ -97,7 +98,10 @@ def test_smoke_fills_every_cell(name: str, tmp_path: Path) -> None:
         row = content["results"][0]
         assert row["published"] == {"standard": 63.38, "global": 66.25}
         assert row["difference"]["standard"] == pytest.approx(row["standard"] - 63.38)
+    if name == "fig-sr":
+        assert "58.00 / 71.00" in text
     if name == "table3":
+        assert "| top-5 % | published | speed-up | published |" in text
         assert content["results"][0]["speedup"] == 1.0  # FedAvg against itself
 
 
@@ -107,6 +111,8 @@ def test_a_part_first_the_rest_later(tmp_path: Path) -> None:
     assert "38 runs of this experiment have not been made" in (tmp_path / "out/table2.md").read_text()
     model = tmp_path / "out/nr-0.98/fedavg/seed-0/model.safetensors"
     before = model.stat().st_mtime_ns
+    again = isfl("resume", "out", cwd=tmp_path)  # goes on with what was asked for, not with all forty
+    assert again.returncode == 0 and "[2/2]" in again.stdout, again.stderr
     more = isfl("reproduce", "table2", "--scale", "smoke", "--only", "nr-0.98/*", "--out", "out", cwd=tmp_path)
     assert more.returncode == 0, more.stderr
     assert len(json.loads((tmp_path / "out/table2.json").read_text())["results"]) == 10
@@ -114,6 +120,8 @@ def test_a_part_first_the_rest_later(tmp_path: Path) -> None:
     for arguments, message in (
         (("table2", "--scale", "quick"), "holds another experiment"),
         (("table2", "--scale", "smoke", "--seeds", "1"), "holds another experiment"),
+        (("table2", "--scale", "smoke", "--seeds", "0,0"), "each once"),
+        (("table2", "--scale", "smoke", "--seeds", ""), "at least one number"),
         (("table2", "--scale", "smoke", "--only", "nr-0.5/*"), "matches none of"),
         (("table9",), "is not an experiment of the paper"),
         (("table2", "--scale", "huge"), "choose one of smoke, quick, paper"),
@@ -122,14 +130,27 @@ def test_a_part_first_the_rest_later(tmp_path: Path) -> None:
         assert refused.returncode == 2 and message in refused.stderr and refused.stderr.count("\n") == 1
 
 
-def test_speed_up_by_hand() -> None:
-    def run(*accuracies: float) -> list[dict[str, float]]:
-        return [{"round": i + 1, "accuracy_standard": a} for i, a in enumerate(accuracies)]
+def cell(tmp_path: Path, label: str, seed: int, accuracies: list[float]) -> Cell:
+    out = tmp_path / label / str(seed)
+    out.mkdir(parents=True)
+    lines = [json.dumps({"round": i + 1, "accuracy_standard": a}) for i, a in enumerate(accuracies)]
+    (out / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    return Cell("g", label, seed, Config(), out)
 
-    fedavg = run(0.1, 0.2, 0.3, 0.4)
-    assert _speedup([run(0.1, 0.45, 0.5, 0.6)], [fedavg]) == 2.0
-    assert _speedup([run(0.1, 0.2, 0.3, 0.35)], [fedavg]) is None
-    assert _speedup([fedavg], [fedavg]) == 1.0
+
+def test_speed_up_by_hand(tmp_path: Path) -> None:
+    cells = [
+        cell(tmp_path, "fedavg", 0, [0.1, 0.42, 0.3, 0.4]),
+        cell(tmp_path, "fedavg", 1, [0.1, 0.2, 0.3, 0.2]),
+        cell(tmp_path, "fast", 0, [0.1, 0.45, 0.5, 0.6]),
+        cell(tmp_path, "fast", 1, [0.3, 0.45, 0.5, 0.6]),
+        cell(tmp_path, "slow", 0, [0.1, 0.2, 0.3, 0.35]),
+        cell(tmp_path, "alone", 2, [0.9, 0.9, 0.9, 0.9]),
+    ]
+    assert _speedup(cells, "g", "fedavg") == 1.0
+    assert _speedup(cells, "g", "fast") == (4 / 2 + 4 / 1) / 2  # each against FedAvg with its own seed
+    assert _speedup(cells, "g", "slow") is None
+    assert _speedup(cells, "g", "alone") is None
 
 
 def test_data_commands(tmp_path: Path) -> None:

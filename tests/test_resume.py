@@ -11,13 +11,16 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from isfl.errors import UserError
 from isfl.experiment import checkpoints, directory
+from isfl.experiment.cells import run_or_resume
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.run import resume, run
 
@@ -131,7 +134,7 @@ def stop_after(path: Path, rounds: int) -> None:
         run(config(), path, on_round)
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "empty manifest", "no tensors"])
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty manifest", "no tensors", "shorter", "longer"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], damage: str
 ) -> None:
@@ -146,6 +149,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
         newest.write_bytes(content)
     elif damage == "empty manifest":
         newest.with_suffix(".json").write_text("")
+    elif damage in ("shorter", "longer"):
+        manifest = json.loads(newest.with_suffix(".json").read_text())
+        manifest["files"]["metrics.jsonl"]["bytes"] += 200 if damage == "longer" else -200
+        newest.with_suffix(".json").write_text(json.dumps(manifest))
     else:
         newest.unlink()
     with pytest.warns(UserWarning, match="round-00003 is damaged"):
@@ -175,6 +182,80 @@ def test_with_both_checkpoints_gone_a_run_begins_again(
     assert outcome(path) == whole
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "probabilities.jsonl"])
+def test_lines_that_were_lost_or_changed_are_written_again(
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], name: str
+) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 3)
+    lines = (path / name).read_text().splitlines(keepends=True)
+    (path / name).write_text("".join(lines[:2]))  # round 3 is gone: back to the checkpoint of round 2
+    with pytest.warns(UserWarning, match=f"{name} is not what it was"):
+        resume(path)
+    assert outcome(path) == whole
+    (path / "model.safetensors").unlink()
+    (path / name).unlink()
+    with pytest.warns(UserWarning, match="is damaged"):
+        resume(path)  # nothing is left to go on from: it begins again
+    assert outcome(path) == whole
+
+
+def test_checkpoints_written_after_damaged_ones_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 4)
+    for file in (path / "checkpoints").glob("*.safetensors"):
+        file.write_bytes(b"")
+
+    def on_round(line: dict[str, Any]) -> None:
+        if line["round"] == 2:
+            raise KeyboardInterrupt
+
+    with warnings.catch_warnings(record=True) as told, pytest.raises(KeyboardInterrupt):
+        warnings.simplefilter("always")
+        resume(path, on_round)
+    assert [str(w.message).rpartition("; ")[2] for w in told] == ["going back to the one before", "beginning again"]
+    assert sorted(p.name for p in (path / "checkpoints").glob("*.json")) == ["round-00001.json", "round-00002.json"]
+
+
+def test_other_data_is_refused(tmp_path: Path) -> None:
+    def write(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        arrays = {f"{part}_images": rng.normal(size=(200, 5)) for part in ("train", "test")}
+        labels = {f"{part}_labels": np.arange(200) % 4 for part in ("train", "test")}
+        np.savez(tmp_path / "data.npz", **arrays, **labels)  # type: ignore[arg-type]
+
+    write(0)
+    settings = config(
+        data={"name": "npz", "path": str(tmp_path / "data.npz"), "public": 40},
+        model={"name": "mlp"},
+        split={"kind": "iid", "clients": 4, "samples_per_client": 20},
+    )
+
+    def on_round(line: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "run", on_round)
+    write(1)
+    with pytest.raises(UserError, match="the data is not what it was"):
+        resume(tmp_path / "run")
+
+
+def test_a_cell_that_holds_another_run_is_refused(tmp_path: Path) -> None:
+    stop_after(tmp_path / "run", 1)
+    with pytest.raises(UserError, match="another configuration than planned"):
+        run_or_resume(config(seed=7).model_dump_json(), str(tmp_path / "run"))
+
+
+def test_what_a_killed_process_left_behind_is_cleared_away(tmp_path: Path) -> None:
+    (tmp_path / ".run-draft-abc/directory").mkdir(parents=True)
+    stop_after(tmp_path / "run", 2)
+    litter = tmp_path / "run/checkpoints/round-00001.safetensors.tmp"
+    litter.write_bytes(b"half")
+    resume(tmp_path / "run")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"] and not litter.exists()
+
+
 def test_another_configuration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     stop_after(path, 2)
@@ -192,7 +273,6 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
         (lambda p: (p / "run.json").unlink(), "has no run.json"),
         (lambda p: (p / "run.json").write_text("{}"), "another format"),
         (lambda p: (p / "config.json").write_text("{"), "cannot be read"),
-        (lambda p: (p / "metrics.jsonl").write_text(""), "shorter than its checkpoint says"),
     ],
 )
 def test_what_is_no_run_directory_is_refused(tmp_path: Path, spoil: Any, message: str) -> None:
@@ -230,8 +310,11 @@ def test_a_full_disk_is_a_clear_error_and_the_run_can_go_on(
 def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
     path = tmp_path / "run"
     stop_after(path, 2)
+    lines = (path / "metrics.jsonl").read_bytes() + b"a line of the process at work"
+    (path / "metrics.jsonl").write_bytes(lines)
     with directory.RunDirectory(path).locked(), pytest.raises(UserError, match="another process"):
         resume(path)
+    assert (path / "metrics.jsonl").read_bytes() == lines
 
 
 def test_another_version_of_torch_is_warned_of(tmp_path: Path) -> None:

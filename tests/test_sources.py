@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,9 @@ class Evil:
         (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2), b"labels": [0, 10]}, 2)), "labels must lie in 0 .. 9"),
         (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2)[:, :9], b"labels": [0, 1]}, 2)), "rows of 3072 bytes"),
         (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2)}, 2)), "cannot be read"),
+        (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2), b"labels": [0.5, 3.7]}, 2)), "list of whole numbers"),
+        (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2), b"labels": None}, 2)), "list of whole numbers"),
+        (lambda f: f.write_bytes(pickle.dumps({b"data": rows(2), b"labels": 7}, 2)), "list of whole numbers"),
         (lambda f: f.unlink(), "not a directory of CIFAR-10 in an official format"),
     ],
 )
@@ -184,29 +188,54 @@ def test_without_npm_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_damaged_cache_is_noticed_and_not_used(own_cache: Path) -> None:
-    cache.store("x", {"a": np.arange(10), "b": np.ones((3, 3))})
-    recalled = cache.recall("x")
+    def stored() -> None:
+        cache.store("x", {"a": np.arange(10), "b": np.ones((3, 3))})
+
+    stored()
+    recalled = cache.recall("x", ("a", "b"))
     assert recalled is not None
     np.testing.assert_array_equal(recalled["a"], np.arange(10))
-    file = own_cache / "x/a.npy"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-    with pytest.warns(UserWarning, match=r"a\.npy is damaged"):
-        assert cache.recall("x") is None
-    file.unlink()
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert cache.recall("x") is None
-    assert cache.recall("never stored") is None
+    file, manifest = own_cache / "x/a.npy", own_cache / "x/manifest.json"
+    for spoil in (
+        lambda: file.write_bytes(file.read_bytes()[:-1] + b"!"),
+        lambda: file.write_bytes(file.read_bytes()[:-8]),
+        file.unlink,
+        manifest.unlink,
+        lambda: manifest.write_text("[]"),
+        lambda: manifest.write_text('{"sha256": {}}'),
+        lambda: manifest.write_text('{"sha256": null}'),
+    ):
+        stored()
+        spoil()
+        with pytest.warns(UserWarning, match="is damaged"):
+            assert cache.recall("x", ("a", "b")) is None
+    assert cache.recall("never stored", ("a",)) is None
 
 
 def test_writing_to_what_was_recalled_does_not_change_the_file() -> None:
     cache.store("x", {"a": np.arange(10)})
-    recalled = cache.recall("x")
+    recalled = cache.recall("x", ("a",))
     assert recalled is not None
     torch.from_numpy(recalled["a"]).add_(1)
-    again = cache.recall("x")
+    again = cache.recall("x", ("a",))
     assert again is not None and again["a"].tolist() == list(range(10))
+
+
+def test_several_processes_may_store_at_a_time(own_cache: Path) -> None:
+    code = (
+        "import numpy as np; from isfl.data import cache; [cache.store('x', {'a': np.arange(100)}) for _ in range(20)]"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
+    assert cache.recall("x", ("a",)) is not None
+    assert sorted(p.name for p in own_cache.iterdir()) == [".lock", "x"]
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ISFL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="set ISFL_CACHE to another place"):
+        cache.store("x", {"a": np.arange(3)})
 
 
 # ---------------------------------------------------------------- other sources
@@ -257,6 +286,8 @@ def test_own_arrays_in_an_npz_file(tmp_path: Path) -> None:
         ({"y_train": np.arange(6) / 2}, "vector of whole numbers"),
         ({"x_test": np.zeros((3, 9, 8, 3), np.uint8)}, "they must agree"),
         ({"x_train": np.full((6, 4), np.nan)}, "not all finite"),
+        ({"x_train": np.full((6, 4), 1e300)}, "not all finite"),
+        ({"y_train": np.array([0, 1, 2, 0, 1, 10**12])}, "more classes than samples"),
         ({"y_train": np.zeros(6, int)}, "at least two are needed"),
     ):
         np.savez(tmp_path / "b.npz", **{**good, **change})  # type: ignore[arg-type]
@@ -296,6 +327,9 @@ def test_own_pictures_in_class_folders(tmp_path: Path) -> None:
     (tmp_path / "test/dog/3.png").write_bytes(b"\x89PNG broken")
     with pytest.raises(UserError, match=r"3\.png: damaged or not a picture"):
         load(DataSettings(name="folders", path=str(tmp_path)))
+    Image.fromarray(np.zeros((6, 8), np.uint16)).save(tmp_path / "test/dog/3.png")
+    with pytest.raises(UserError, match="more than 8 bits a pixel"):
+        load(DataSettings(name="folders", path=str(tmp_path)))
     (tmp_path / "test/dog/3.png").unlink()
     pictures(tmp_path, {"test/fish/1.png": (8, 6)})
     with pytest.raises(UserError, match="fish: a class that the training data does not have"):
@@ -310,6 +344,8 @@ def good(): return np.zeros((4, 5)), np.array([0, 1, 0, 1]), np.zeros((2, 5)), n
 def raises(): raise RuntimeError("the disk is on fire")
 def nothing(): return None
 def three(): return 1, 2, 3
+def ragged(): return [[1], [1, 2]], [0, 1], [[1]], [0]
+def leaves(): raise SystemExit(0)
 class Net(torch.nn.Module):
     def __init__(self, shape, classes):
         super().__init__()
@@ -329,6 +365,8 @@ def test_own_functions_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("own_things:raises", "it raised RuntimeError: the disk is on fire"),
         ("own_things:nothing", "it returned NoneType; it should return"),
         ("own_things:three", "it returned tuple; it should return"),
+        ("own_things:ragged", "what it returned are not arrays"),
+        ("own_things:leaves", "it raised SystemExit"),
         ("own_things:absent", "has no 'absent'"),
         ("no_such_module:f", "cannot import 'no_such_module'"),
     ):
@@ -341,8 +379,6 @@ def test_own_functions_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "[data]\nname = 'own_things:good'\npublic = 1\n[split]\nkind = 'iid'\nclients = 1\nsamples_per_client = 2\n"
     )
     (tmp_path / "c.toml").write_text(config + "[model]\nname = 'own_things:wrong_net'\n")
-    import sys
-
     done = subprocess.run(
         [sys.executable, "-m", "isfl.cli", "run", "c.toml"], capture_output=True, text=True, timeout=60
     )

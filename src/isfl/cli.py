@@ -168,7 +168,7 @@ def resume(
     from isfl.terminal import run_progress, say
 
     if (directory / PLAN).exists():
-        plan, cells = planned_cells(directory)
+        plan, cells = planned_cells(directory, wanted=True)
         if plan["command"] == "reproduce":
             _finish_reproduction(cells, directory, jobs, plan["title"], plan["scale"])
         else:

@@ -1,21 +1,24 @@
 """Decoded data sets on disk: memory-mapped arrays with checksums, outside any repository.
 
 A data set is a directory that appears whole: it is written under a temporary name, synced and renamed. Every file's
-SHA-256 stands in its manifest and is compared before use; a damaged data set is set aside, never used.
+SHA-256 stands in its manifest and is compared before use; a damaged data set is never used.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+
+from isfl.errors import UserError
 
 MANIFEST = "manifest.json"
 
@@ -28,51 +31,56 @@ def cache_directory() -> Path:
 
 
 def store(name: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a data set; whoever finishes first wins, nobody sees half of one."""
+    """Write a data set; one process at a time, and nobody ever sees half of one."""
     root = cache_directory()
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root) as scratch:
-        draft = Path(scratch) / name
-        draft.mkdir()
-        checksums = {}
-        for key, array in arrays.items():
-            file = draft / f"{key}.npy"
-            with file.open("wb") as stream:
-                np.save(stream, np.ascontiguousarray(array), allow_pickle=False)
-                stream.flush()
-                os.fsync(stream.fileno())
-            checksums[file.name] = sha256(file)
-        (draft / MANIFEST).write_text(json.dumps({"sha256": checksums}, indent=2) + "\n", encoding="utf-8")
-        final = root / name
-        if final.exists():
-            shutil.rmtree(final)
-        draft.rename(final)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with (root / ".lock").open("w") as lock, tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root) as scratch:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            draft, aside = Path(scratch) / "new", Path(scratch) / "old"
+            draft.mkdir()
+            for key, array in arrays.items():
+                with (draft / f"{key}.npy").open("wb") as stream:
+                    np.save(stream, np.ascontiguousarray(array), allow_pickle=False)
+                    _sync(stream)
+            checksums = {file.name: sha256(file) for file in sorted(draft.iterdir())}
+            with (draft / MANIFEST).open("w", encoding="utf-8") as stream:
+                json.dump({"sha256": checksums}, stream, indent=2)
+                _sync(stream)
+            if (root / name).exists():
+                (root / name).rename(aside)
+            draft.rename(root / name)
+    except OSError as error:
+        raise UserError(
+            f"{root}: the cache cannot be written ({error.strerror}); set ISFL_CACHE to another place"
+        ) from None
 
 
-def recall(name: str) -> dict[str, np.ndarray] | None:
+def _sync(stream: IO[Any]) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def recall(name: str, expected: Sequence[str]) -> dict[str, np.ndarray] | None:
     """The arrays of a stored data set, memory-mapped, or None if it is absent or damaged."""
     directory = cache_directory() / name
-    try:
-        checksums = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sha256"]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError):
-        _warn(directory, MANIFEST)
+    if not directory.is_dir():
         return None
     arrays = {}
-    for file, expected in checksums.items():
-        if not (directory / file).is_file() or sha256(directory / file) != expected:
-            _warn(directory, file)
-            return None
-        # Copy-on-write: the file is shared between processes and never changed.
-        arrays[file.removesuffix(".npy")] = np.load(directory / file, mmap_mode="c", allow_pickle=False)
+    try:
+        checksums = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        for key in expected:
+            file = directory / f"{key}.npy"
+            if sha256(file) != checksums[file.name]:
+                raise ValueError(f"{file.name} has another checksum")
+            # Copy-on-write: the file is shared between processes and never changed.
+            arrays[key] = np.load(file, mmap_mode="c", allow_pickle=False)
+    except Exception as error:  # whatever is wrong with it, it is not used
+        warnings.warn(f"{directory} is damaged ({error}); it is not used", stacklevel=2)
+        return None
     return arrays
 
 
 def sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _warn(directory: Path, file: str) -> None:
-    warnings.warn(f"{directory / file} is damaged; the cached copy of {directory.name} is not used", stacklevel=3)

@@ -96,9 +96,11 @@ def _binary_batch(file: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _checked(file: Path, images: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise UserError(f"{file}: labels must be a list of whole numbers, found {labels.dtype} {labels.shape}")
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != IMAGE or len(images) != len(labels):
         raise UserError(f"{file}: expected rows of {IMAGE} bytes and a label each, found {images.dtype} {images.shape}")
-    if labels.ndim != 1 or labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
+    if labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
         raise UserError(f"{file}: labels must lie in 0 .. {classes - 1}, found {labels.max(initial=0)}")
     return images.reshape(-1, 3, 32, 32), labels.astype(np.uint8)
 

@@ -22,13 +22,13 @@ def seen_by(client: int, data: Dataset, split: FeatureSplit, seed: int) -> Datas
     place = 0.0 if split.clients == 1 else 2.0 * client / (split.clients - 1) - 1.0  # -1 .. 1
     pixels = data.inputs.float()
     if split.lens == "rotation":
-        pixels = _rotated(pixels, place * split.strength)
+        pixels = _rotated(pixels, place * split.reach)
     elif split.lens == "contrast":
         middle = pixels.mean(dim=(1, 2, 3), keepdim=True)
-        pixels = middle + (pixels - middle) * (1.0 + place * split.strength)
+        pixels = middle + (pixels - middle) * (1.0 + place * split.reach)
     else:
         noise = generator(seed, Purpose.FEATURE_NOISE, client=client).standard_normal(pixels.shape, dtype=np.float32)
-        pixels = pixels + 255.0 * split.strength * (place + 1.0) / 2.0 * torch.from_numpy(noise)
+        pixels = pixels + 255.0 * split.reach * (place + 1.0) / 2.0 * torch.from_numpy(noise)
     return Dataset(pixels.round().clamp(0, 255).to(torch.uint8), data.labels, data.num_classes)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 
 from isfl.data.splits import FlowerSplit
@@ -9,7 +11,7 @@ from isfl.errors import UserError
 from isfl.sampling import Indices
 
 
-def flower_partition(split: FlowerSplit, labels: np.ndarray) -> list[Indices]:
+def flower_partition(split: FlowerSplit, labels: np.ndarray, seed: int) -> list[Indices]:
     """Hand the labels to the partitioner and take back who got which sample."""
     try:
         import datasets
@@ -21,7 +23,8 @@ def flower_partition(split: FlowerSplit, labels: np.ndarray) -> list[Indices]:
         known = ", ".join(name for name in dir(partitioners) if name.endswith("Partitioner") and name != "Partitioner")
         raise UserError(f"split.partitioner = {split.partitioner!r}: flwr-datasets has {known}")
     try:
-        partitioner = found(**split.options)
+        takes_seed = "seed" in inspect.signature(found).parameters
+        partitioner = found(**{**({"seed": seed % 2**31} if takes_seed else {}), **split.options})
         partitioner.dataset = datasets.Dataset.from_dict({"label": labels, "index": np.arange(len(labels))})
         clients = [
             np.asarray(partitioner.load_partition(k)["index"], dtype=np.int64)

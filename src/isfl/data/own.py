@@ -81,8 +81,12 @@ def _picture(file: Path) -> np.ndarray:
 
     try:
         with Image.open(file) as picture:
+            if picture.mode.startswith(("I", "F")):
+                raise UserError(f"{file}: has more than 8 bits a pixel; convert it to 8 bits first")
             return np.asarray(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
-    except (OSError, ValueError, SyntaxError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # also pictures too large to be meant
         raise UserError(f"{file}: damaged or not a picture ({error})") from None
 
 
@@ -106,7 +110,7 @@ def call(function: Any, key: str, *arguments: Any) -> Any:
     """Call what the user named; whatever it raises is told with its name, not as a traceback of ours."""
     try:
         return function(*arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{key}: it raised {_told(error)}") from error
 
 
@@ -124,8 +128,11 @@ def arrays_from(result: Any, key: str) -> Arrays:
             f"{key}: it returned {type(result).__name__}; it should return train inputs, train labels, test inputs "
             "and test labels, as four arrays or a dictionary of them"
         )
-    return {names[0]: np.asarray(value) for names, value in zip(NAMES, values, strict=True)}
+    try:
+        return {names[0]: np.asarray(value) for names, value in zip(NAMES, values, strict=True)}
+    except Exception as error:  # ragged lists, tensors that ask for gradients, anything
+        raise UserError(f"{key}: what it returned are not arrays ({_told(error)})") from None
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

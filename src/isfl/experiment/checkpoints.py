@@ -1,9 +1,9 @@
 """Checkpoints: the state after a round, whole on disk or not there at all.
 
-A checkpoint is two files: `round-N.safetensors` with every tensor and array, and `round-N.json` with its SHA-256, the
-configuration it belongs to and how long the growing files were. Each is written under a temporary name, synced and
-renamed, the JSON last: where it stands, the checkpoint is complete. The last two are kept, so that a damaged one can be
-passed over. No pickle: nothing executes on reading.
+A checkpoint is two files: `round-N.safetensors` with every tensor and array, and `round-N.json` with the configuration
+it belongs to, the length and SHA-256 of the growing files so far, and a SHA-256 of all of that and the tensors. Each is
+written under a temporary name, synced and renamed, the JSON last: where it stands, the checkpoint is complete. The last
+two are kept, so that a damaged one can be passed over. No pickle: nothing executes on reading.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +39,20 @@ class Checkpoint:
     """SHA-256 of the configuration."""
 
 
+def appear(path: Path, files: Mapping[str, bytes]) -> None:
+    """A new directory with these files in it, whole or not at all; what an earlier attempt left behind is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{path.name[:100]}-draft-"
+    for stale in path.parent.glob(f"{prefix}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=path.parent) as scratch:
+        draft = Path(scratch) / "directory"
+        draft.mkdir()
+        for name, content in files.items():
+            write_whole(draft / name, content)
+        draft.rename(path)
+
+
 def write_whole(file: Path, content: bytes) -> None:
     """The file appears with all its content, on disk, or not at all; the disk may fill up at any moment."""
     temporary = file.with_name(file.name + ".tmp")
@@ -60,38 +76,74 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def save_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint of a round, then remove all but the last two."""
+def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
+    """Write the checkpoint of a round into `run/checkpoints`, then remove all but the last two."""
+    directory, number = run / "checkpoints", checkpoint.state.round
     directory.mkdir(exist_ok=True)
-    number = checkpoint.state.round
     content = save(pack(checkpoint.state, checkpoint.memories))
-    write_whole(directory / f"round-{number:05d}.safetensors", content)
-    manifest = {
+    described = {
         "format": FORMAT,
         "round": number,
-        "sha256": hashlib.sha256(content).hexdigest(),
         "config": checkpoint.config,
-        "lengths": checkpoint.lengths,
+        "files": {
+            name: {"bytes": length, "sha256": _prefix_digest(run / name, length)}
+            for name, length in checkpoint.lengths.items()
+        },
     }
+    write_whole(directory / f"round-{number:05d}.safetensors", content)
+    manifest = {**described, "sha256": _digest(described, content)}
     write_whole(directory / f"round-{number:05d}.json", json.dumps(manifest, indent=2).encode())
-    for old in sorted(directory.glob("round-*.json"))[:-KEPT]:
-        old.unlink()
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    kept = {file.stem for file in sorted(directory.glob("round-*.json"))[-KEPT:]}
+    _keep(directory, kept)
 
 
-def latest_checkpoint(directory: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
-    for manifest_file in sorted(directory.glob("round-*.json"), reverse=True):
+def latest_checkpoint(run: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole; damaged ones are passed over with a warning and removed."""
+    directory = run / "checkpoints"
+    candidates = sorted(directory.glob("round-*.json"), reverse=True)
+    for i, manifest_file in enumerate(candidates):
         try:
-            manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
-            content = manifest_file.with_suffix(".safetensors").read_bytes()
-            if manifest["format"] != FORMAT or hashlib.sha256(content).hexdigest() != manifest["sha256"]:
-                raise ValueError("its checksum does not match")
-            state, memories = unpack(load(content))
-            return Checkpoint(state, memories, dict(manifest["lengths"]), manifest["config"])
+            checkpoint = _read(run, manifest_file)
         except Exception as error:  # damage has many faces; whatever it is, the one before may be whole
-            warnings.warn(f"{manifest_file.stem} is damaged ({error}); going back to the one before", stacklevel=2)
+            rest = "going back to the one before" if i + 1 < len(candidates) else "beginning again"
+            warnings.warn(f"{manifest_file.stem} is damaged ({error}); {rest}", stacklevel=2)
+        else:
+            _keep(directory, {file.stem for file in candidates[i:]})
+            return checkpoint
+    _keep(directory, set())
     return None
+
+
+def _read(run: Path, manifest_file: Path) -> Checkpoint:
+    manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
+    content = manifest_file.with_suffix(".safetensors").read_bytes()
+    described = {key: value for key, value in manifest.items() if key != "sha256"}
+    if manifest["format"] != FORMAT or _digest(described, content) != manifest["sha256"]:
+        raise ValueError("its checksum does not match")
+    for name, prefix in manifest["files"].items():
+        if _prefix_digest(run / name, prefix["bytes"]) != prefix["sha256"]:
+            raise ValueError(f"{name} is not what it was")
+    state, memories = unpack(load(content))
+    lengths = {name: prefix["bytes"] for name, prefix in manifest["files"].items()}
+    return Checkpoint(state, memories, lengths, manifest["config"])
+
+
+def _digest(described: Mapping[str, object], content: bytes) -> str:
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def _prefix_digest(file: Path, length: int) -> str:
+    with file.open("rb") as stream:
+        return hashlib.sha256(stream.read(length)).hexdigest()
+
+
+def _keep(directory: Path, stems: set[str]) -> None:
+    """Remove everything that belongs to no kept checkpoint, also what a killed process left half done."""
+    for file in directory.glob("round-*"):
+        if file.stem not in stems or file.suffix == ".tmp":
+            file.unlink(missing_ok=True)
 
 
 def pack(state: FederationState, memories: Mapping[int, ClientMemory]) -> Weights:

@@ -114,7 +114,8 @@ def _key(location: tuple[int | str, ...], raw: Any, absent: bool) -> str:
 
 
 def _suggestion(key: str) -> str:
-    close = difflib.get_close_matches(key.rsplit(".", 1)[-1], sorted(_all_keys(Config)), n=1)
+    word = key.rsplit(".", 1)[-1]
+    close = difflib.get_close_matches(word, sorted(_all_keys(Config) - {word}), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

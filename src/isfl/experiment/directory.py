@@ -18,7 +18,6 @@ import os
 import platform
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from typing import Any
 from safetensors.torch import save
 
 from isfl.errors import UserError
-from isfl.experiment.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint, write_whole
+from isfl.experiment.checkpoints import Checkpoint, appear, latest_checkpoint, save_checkpoint, write_whole
 from isfl.federation.values import ClientMemory, FederationState, Weights
 
 FORMAT = 1
@@ -44,22 +43,15 @@ class RunDirectory:
         self.path = path
         self.metrics, self.probabilities = (path / name for name in GROWING)
         self.model = path / "model.safetensors"
-        self.checkpoints = path / "checkpoints"
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], split: Mapping[str, Any]) -> RunDirectory:
         """A new directory that appears with its describing files in it."""
         refuse_used(path)
+        described = {"config.json": config, "split.json": split, "run.json": environment()}
+        files = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in described.items()}
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{path.name[:100]}-", dir=path.parent) as scratch:
-                draft = Path(scratch) / "run"
-                draft.mkdir()
-                for name, value in (("config", config), ("split", split), ("run", environment())):
-                    write_whole(draft / f"{name}.json", (json.dumps(value, indent=2) + "\n").encode())
-                for name in GROWING:
-                    write_whole(draft / name, b"")
-                draft.rename(path)
+            appear(path, files | dict.fromkeys(GROWING, b""))
         except OSError as error:
             raise UserError(f"{path}: the run directory cannot be written ({error.strerror})") from None
         return cls(path)
@@ -85,6 +77,11 @@ class RunDirectory:
         return content
 
     @property
+    def split(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.path / "split.json").read_text(encoding="utf-8"))
+        return content
+
+    @property
     def finished(self) -> bool:
         return self.model.exists()
 
@@ -100,17 +97,15 @@ class RunDirectory:
 
     def restore(self) -> Checkpoint | None:
         """The last whole checkpoint; lines of later rounds are cut off, they will be written again."""
-        checkpoint = latest_checkpoint(self.checkpoints)
+        checkpoint = latest_checkpoint(self.path)
         if checkpoint is not None and checkpoint.config != self._config_digest():
             raise UserError(
                 f"{self.path}: config.json is not the configuration its checkpoints were written with; put it back, "
                 "or start a new run"
             )
         for name in GROWING:
-            length = checkpoint.lengths[name] if checkpoint else 0
-            if (self.path / name).stat().st_size < length:
-                raise UserError(f"{self.path / name}: shorter than its checkpoint says; the run cannot go on")
-            os.truncate(self.path / name, length)
+            (self.path / name).touch()
+            os.truncate(self.path / name, checkpoint.lengths[name] if checkpoint else 0)
         return checkpoint
 
     def record(
@@ -125,7 +120,7 @@ class RunDirectory:
             self._append(self.metrics, metrics)
             self._append(self.probabilities, probabilities)
             lengths = {name: (self.path / name).stat().st_size for name in GROWING}
-            save_checkpoint(self.checkpoints, Checkpoint(state, dict(memories), lengths, self._config_digest()))
+            save_checkpoint(self.path, Checkpoint(state, dict(memories), lengths, self._config_digest()))
 
     def finish(self, weights: Weights) -> None:
         with uninterrupted(), told_when_full(self.path):

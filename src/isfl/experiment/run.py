@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from isfl.data.dataset import joined
 from isfl.data.features import seen_by
 from isfl.data.splits import FeatureSplit
 from isfl.engines import LocalEngine
+from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, environment, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
@@ -66,22 +68,26 @@ def run(config: Config, out: Path, on_round: OnRound = lambda line: None) -> Non
     problem, engine, state = begin(config)
     _warn_of_unknown_classes(problem, config)
     directory = RunDirectory.create(out, config.model_dump(mode="json"), _describe(problem))
-    _go_on(directory, config, engine, state, on_round)
+    with directory.locked():
+        _go_on(directory, config, engine, state, on_round)
 
 
 def resume(out: Path, on_round: OnRound = lambda line: None) -> None:
     """Go on with a run that was stopped, from its last whole checkpoint, as if it had never been."""
     directory = RunDirectory.open(out)
-    if directory.finished:
-        return
-    config = config_from(directory.config, str(out / "config.json"))
-    _, engine, state = begin(config)
-    checkpoint = directory.restore()
-    if checkpoint is not None:
-        state = checkpoint.state
-        engine.memories.update(checkpoint.memories)
-    _warn_of_other_versions(directory)
-    _go_on(directory, config, engine, state, on_round)
+    with directory.locked():
+        if directory.finished:
+            return
+        config = config_from(directory.config, str(out / "config.json"))
+        problem, engine, state = begin(config)
+        if directory.split != _describe(problem):
+            raise UserError(f"{out}: the data is not what it was when the run began; put it back, or start a new run")
+        checkpoint = directory.restore()
+        if checkpoint is not None:
+            state = checkpoint.state
+            engine.memories.update(checkpoint.memories)
+        _warn_of_other_versions(directory)
+        _go_on(directory, config, engine, state, on_round)
 
 
 def _go_on(
@@ -89,13 +95,12 @@ def _go_on(
 ) -> None:
     torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
     new_optimizer(config.training.optimizer, list(engine.model.parameters()))  # the first one loads half of torch
-    with directory.locked():
-        while state.round < config.training.rounds:
-            state, report = run_round(state, config, engine)
-            line = metrics_of(report)
-            directory.record(state, engine.memories, line, probabilities_of(report))
-            on_round(line)
-        directory.finish(state.model)
+    while state.round < config.training.rounds:
+        state, report = run_round(state, config, engine)
+        line = metrics_of(report)
+        directory.record(state, engine.memories, line, probabilities_of(report))
+        on_round(line)
+    directory.finish(state.model)
 
 
 def _warn_of_other_versions(directory: RunDirectory) -> None:
@@ -127,4 +132,14 @@ def _describe(problem: Problem) -> dict[str, Any]:
         "class_names": list(problem.class_names),
         "client_counts": [data.class_counts.tolist() for data in problem.clients],
         "public_counts": problem.public.class_counts.tolist(),
+        "sha256": _digest([*problem.clients, problem.public, problem.test]),
     }
+
+
+def _digest(parts: list[Dataset]) -> str:
+    """Of every sample, so that a run is never resumed on other data."""
+    digest = hashlib.sha256()
+    for data in parts:
+        for tensor in (data.inputs, data.labels):
+            digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()

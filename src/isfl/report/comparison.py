@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import SubFigure
 
-from isfl.experiment.directory import read_lines
+from isfl.experiment.directory import read_lines, told_when_full
 from isfl.report.curves import draw_curves
 
 MOST_CLIENTS = 40
@@ -27,7 +27,8 @@ def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
     draw_curves(left, runs, "accuracy_standard", "balanced test set (D_S)")
     draw_curves(right, runs, "accuracy_global", "all clients' data (D_G)")
     left.legend(frameon=False, loc="lower right")
-    figure.savefig(out, dpi=150)
+    with told_when_full(out.parent):
+        figure.savefig(out, dpi=150)
     plt.close(figure)
     return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -12,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from isfl.experiment.cells import Cell
-from isfl.experiment.directory import environment, read_lines
+from isfl.experiment.checkpoints import write_whole
+from isfl.experiment.directory import read_lines, told_when_full
 from isfl.experiment.reproduce import Result, published, results_of
 from isfl.report.curves import COLOURS, MARKERS, draw_curves, tidy
 
@@ -26,49 +28,58 @@ SCALES = {
 def write_reproduction(name: str, scale: str, cells: Sequence[Cell], out: Path) -> list[Result]:
     """`NAME.md`, `NAME.json` and `NAME.png` in `out`, from the cells that are complete."""
     results = results_of(name, cells)
-    finished = [cell for cell in cells if cell.complete]
+    complete = [cell for cell in cells if cell.complete]
     content = {
         "experiment": name,
         "scale": scale,
         "source of the published numbers": published()["source"],
-        **environment(),
+        "runs": [json.loads((cell.out / "run.json").read_text(encoding="utf-8")) for cell in complete[:1]],
         "results": [{**asdict(r), "difference": {key: r.difference(key) for key in r.published}} for r in results],
     }
-    (out / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    (out / f"{name}.md").write_text(markdown(name, scale, results, len(cells) - len(finished)), encoding="utf-8")
-    figure = PICTURES.get(name, _against_published)(finished, results)
-    figure.savefig(out / f"{name}.png", dpi=150)
+    picture = io.BytesIO()
+    figure = PICTURES.get(name, _against_published)(complete, results)
+    figure.savefig(picture, format="png", dpi=150)
     plt.close(figure)
+    with told_when_full(out):
+        write_whole(out / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())
+        write_whole(out / f"{name}.md", markdown(name, scale, results, len(cells) - len(complete)).encode())
+        write_whole(out / f"{name}.png", picture.getvalue())
     return results
 
 
+EXTRAS = {"top5": ("top-5 %", "{:.2f}"), "speedup": ("speed-up", "{:.2f}x")}
+"""What the paper tells of some tables only: heading and form."""
+
+
 def headings(results: Sequence[Result]) -> tuple[str, ...]:
-    speed = ("speed-up", "published") if _tells_speed(results) else ()
-    return ("scheme", "D_S / D_G %", "published", "difference", *speed, "extra %")
+    extra = [EXTRAS[key][0] for key in _told(results)]
+    pairs = [title for name in extra for title in (name, "published")]
+    return ("scheme", "D_S / D_G %", "published", "difference", *pairs, "extra %")
 
 
 def rows_of(results: Sequence[Result]) -> list[tuple[str, ...]]:
     """A row a scheme; the columns are those of `headings`."""
     rows = []
     for r in results:
-        speed = []
-        if _tells_speed(results):
-            speed = [f"{s:.2f}x" if s is not None else "-" for s in (r.speedup, r.published.get("speedup"))]
+        pairs = []
+        for key in _told(results):
+            ours = r.top5 if key == "top5" else r.speedup
+            pairs += [_pair(ours, None, EXTRAS[key][1]), _pair(r.published.get(key), None, EXTRAS[key][1])]
         rows.append(
             (
                 r.label,
                 f"{r.standard:.2f} / {r.global_:.2f}" + (f" (±{r.standard_spread:.2f})" if r.seeds > 1 else ""),
                 _pair(r.published.get("standard"), r.published.get("global"), "{:.2f}"),
                 _pair(r.difference("standard"), r.difference("global"), "{:+.2f}"),
-                *speed,
+                *pairs,
                 f"{r.extra_gradients:.0f}",
             )
         )
     return rows
 
 
-def _tells_speed(results: Sequence[Result]) -> bool:
-    return any("speedup" in r.published for r in results)
+def _told(results: Sequence[Result]) -> list[str]:
+    return [key for key in EXTRAS if any(key in r.published for r in results)]
 
 
 def by_group(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -89,7 +100,7 @@ def markdown(name: str, scale: str, results: Sequence[Result], missing: int) -> 
         parts += [f"## {group}", "\n".join(f"| {line} |" for line in lines)]
     parts.append(
         f"{SCALES[scale]}. Last round; D_S: balanced test set, D_G: all clients' data; extra: gradients for sampling "
-        "per gradient for training; speed-up: rounds to FedAvg's last accuracy."
+        "per gradient for training; speed-up: all rounds by those to FedAvg's last accuracy."
         + (f" {missing} runs of this experiment have not been made." if missing else "")
     )
     parts.append(f"Published numbers: {published()['source']}.")

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from isfl.experiment.checkpoints import write_whole
 from isfl.experiment.compare import Summary
+from isfl.experiment.directory import told_when_full
 
 HEADINGS = ("scheme", "D_S %", "D_G %", "worst client %", "extra %", "seconds")
 
@@ -43,7 +45,8 @@ def caption(rows: Sequence[Summary]) -> str:
 
 def write_summary(rows: Sequence[Summary], out: Path) -> None:
     """`summary.json` for programs, `summary.md` for people."""
-    (out / "summary.json").write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
     lines = [" | ".join(HEADINGS), " | ".join("---" for _ in HEADINGS), *(" | ".join(row) for row in table(rows))]
     text = "\n".join(f"| {line} |" for line in lines)
-    (out / "summary.md").write_text(f"{text}\n\n{caption(rows)}\n", encoding="utf-8")
+    with told_when_full(out):
+        write_whole(out / "summary.json", (json.dumps([asdict(row) for row in rows], indent=2) + "\n").encode())
+        write_whole(out / "summary.md", f"{text}\n\n{caption(rows)}\n".encode())
