@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.worlds import started
+
 TINY = """
 scheme = "isfl"
 [data]
@@ -215,10 +217,7 @@ def test_refused_clients_are_told(tiny: Path) -> None:
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_comparison_leaves_no_process_behind(tiny: Path, signal_: signal.Signals) -> None:
-    command = [sys.executable, "-m", "isfl.cli", "compare", "tiny.toml", "--set", "training.rounds=100000"]
-    with subprocess.Popen(
-        command, cwd=tiny.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as parent:
+    with started("compare", "tiny.toml", "--set", "training.rounds=100000", cwd=tiny.parent) as parent:
         children: list[str] = []
         for _ in range(200):
             found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True)

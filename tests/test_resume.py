@@ -23,6 +23,7 @@ from isfl.experiment import checkpoints, directory
 from isfl.experiment.cells import run_or_resume
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.run import resume, run
+from tests.worlds import started
 
 TINY: dict[str, Any] = {
     "scheme": {
@@ -342,31 +343,32 @@ def test_ctrl_c_waits_for_the_write_in_progress() -> None:
     assert reached
 
 
+def wait_for(file: Path) -> None:
+    for _ in range(1200):
+        if file.exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{file} did not come")
+
+
 def test_ctrl_c_says_how_to_go_on_and_resume_goes_on(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(
         '[data]\npublic = 40\n[split]\nclients = 3\nshard_size = 30\nnr = 0.8\n[model]\nname = "mlp"\n'
         "[training]\nrounds = 60\nlocal_epochs = 3\nbatch_size = 16\n"
     )
 
-    def isfl(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "isfl.cli", *arguments]
-        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    process = isfl("run", "tiny.toml", "--out", "out")
-    for _ in range(600):
-        if (tmp_path / "out/checkpoints/round-00003.json").exists():
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    with started("run", "tiny.toml", "--out", "out", cwd=tmp_path) as process:
+        wait_for(tmp_path / "out/checkpoints/round-00003.json")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == "error: interrupted; go on with: isfl resume out\n"
-    done = isfl("resume", "out")
-    output, errors = done.communicate(timeout=120)
-    assert done.returncode == 0, errors
+    with started("resume", "out", cwd=tmp_path) as process:
+        output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
     assert "run directory: out" in output and "round   1/" not in output
-    again = isfl("resume", "out")
-    assert "finished: nothing to do" in again.communicate(timeout=60)[0]
+    with started("resume", "out", cwd=tmp_path) as process:
+        assert "finished: nothing to do" in process.communicate(timeout=60)[0]
     lines = (tmp_path / "out/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == list(range(1, 61))
 
@@ -377,26 +379,19 @@ def test_a_comparison_goes_on_cell_by_cell(tmp_path: Path) -> None:
         "[training]\nrounds = 30\nlocal_epochs = 3\nbatch_size = 16\n"
     )
 
-    def isfl(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "isfl.cli", *arguments]
-        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
     arguments = ("compare", "tiny.toml", "--schemes", "fedavg,isfl", "--seeds", "0", "--jobs", "1")
-    straight = isfl(*arguments, "--out", "straight")
-    process = isfl(*arguments, "--out", "stopped")
-    for _ in range(600):
-        if (tmp_path / "stopped/isfl/seed-0/checkpoints/round-00003.json").exists():
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    with started(*arguments, "--out", "stopped", cwd=tmp_path) as process:
+        wait_for(tmp_path / "stopped/isfl/seed-0/checkpoints/round-00003.json")
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
     finished = (tmp_path / "stopped/fedavg/seed-0/model.safetensors").stat().st_mtime_ns
     time.sleep(1.5)  # its worker sees that it is gone
-    again = isfl("resume", "stopped")
-    output, errors = again.communicate(timeout=120)
-    assert again.returncode == 0, errors
+    with started("resume", "stopped", cwd=tmp_path) as process:
+        output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
     assert "fedavg" in output and (tmp_path / "stopped/comparison.png").exists()
     assert (tmp_path / "stopped/fedavg/seed-0/model.safetensors").stat().st_mtime_ns == finished
-    straight.communicate(timeout=120)
+    with started(*arguments, "--out", "straight", cwd=tmp_path) as process:
+        process.communicate(timeout=120)
     for scheme in ("fedavg", "isfl"):
         assert outcome(tmp_path / "stopped" / scheme / "seed-0") == outcome(tmp_path / "straight" / scheme / "seed-0")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-from collections.abc import Sequence
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,6 +81,24 @@ def federate(
 
 def same_bits(one: FederationState, other: FederationState) -> bool:
     return one.model.keys() == other.model.keys() and all(torch.equal(one.model[n], other.model[n]) for n in one.model)
+
+
+@contextmanager
+def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """`isfl ...` in a process of its own that hears Ctrl-C, whatever started the tests, and is gone afterwards."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "isfl.cli", *arguments],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 class Meddling(LocalEngine):
