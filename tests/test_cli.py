@@ -222,7 +222,7 @@ def test_an_interrupted_comparison_leaves_no_process_behind(tiny: Path, signal_:
         for _ in range(200):
             found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True)
             children = found.stdout.split()
-            if len(list(tiny.parent.rglob("metrics.jsonl"))) >= 2:
+            if len(list(tiny.parent.glob("runs/*/*/seed-*/metrics.jsonl"))) >= 2:
                 break
             time.sleep(0.1)
         assert len(children) >= 2
