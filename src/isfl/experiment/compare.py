@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,27 +54,33 @@ def summarise(cells: Sequence[Cell]) -> list[Summary]:
     rows = []
     for label in dict.fromkeys(cell.label for cell in cells):
         runs = [cell.lines for cell in cells if cell.label == label]
-        last = [lines[-1] for lines in runs]
-        standard, standard_spread = spread([line["accuracy_standard"] for line in last])
-        global_, global_spread = spread([line["accuracy_global"] for line in last])
-        worst, worst_spread = spread([line["worst_client_accuracy"] for line in last])
-        gradients = [line["gradient_evaluations"] for lines in runs for line in lines]
+        worst, worst_spread = spread([lines[-1]["worst_client_accuracy"] for lines in runs])
         seconds = [line["seconds"] for lines in runs for line in lines]
         rows.append(
             Summary(
                 scheme=label,
                 seeds=len(runs),
-                standard=standard,
-                standard_spread=standard_spread,
-                global_=global_,
-                global_spread=global_spread,
                 worst_client=worst,
                 worst_client_spread=worst_spread,
-                extra_gradients=100.0 * sum(g["sampling"] for g in gradients) / sum(g["training"] for g in gradients),
                 seconds=sum(s["training"] + s["sampling"] for s in seconds) / len(runs),
+                **final_numbers(runs),
             )
         )
     return rows
+
+
+def final_numbers(runs: Sequence[list[dict[str, Any]]]) -> dict[str, float]:
+    """Accuracies of the last round over seeds, with their spread, and what sampling cost, all in percent."""
+    standard, standard_spread = spread([lines[-1]["accuracy_standard"] for lines in runs])
+    global_, global_spread = spread([lines[-1]["accuracy_global"] for lines in runs])
+    gradients = [line["gradient_evaluations"] for lines in runs for line in lines]
+    return {
+        "standard": standard,
+        "standard_spread": standard_spread,
+        "global_": global_,
+        "global_spread": global_spread,
+        "extra_gradients": 100.0 * sum(g["sampling"] for g in gradients) / sum(g["training"] for g in gradients),
+    }
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from isfl.errors import UserError
 from isfl.experiment.cells import PLAN, Cell, begin_cells, planned_cells, want_cells
-from isfl.experiment.compare import spread
+from isfl.experiment.compare import final_numbers, spread
 from isfl.experiment.config import config_from
 from isfl.experiment.paper import Scale, plans_of
 
@@ -84,24 +84,16 @@ def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
     results = []
     for group, label in dict.fromkeys((cell.group, cell.label) for cell in complete):
         runs = [cell.lines for cell in complete if (cell.group, cell.label) == (group, label)]
-        last = [lines[-1] for lines in runs]
-        standard, standard_spread = spread([line["accuracy_standard"] for line in last])
-        global_, global_spread = spread([line["accuracy_global"] for line in last])
-        top5 = [line["accuracy_standard_top5"] for line in last if "accuracy_standard_top5" in line]
-        gradients = [line["gradient_evaluations"] for lines in runs for line in lines]
+        top5 = [lines[-1]["accuracy_standard_top5"] for lines in runs if "accuracy_standard_top5" in lines[-1]]
         results.append(
             Result(
                 group=group,
                 label=label,
                 seeds=len(runs),
-                standard=standard,
-                standard_spread=standard_spread,
-                global_=global_,
-                global_spread=global_spread,
                 top5=spread(top5)[0] if top5 else None,
                 speedup=_speedup(complete, group, label),
-                extra_gradients=100.0 * sum(g["sampling"] for g in gradients) / sum(g["training"] for g in gradients),
                 published=_published(known.get(group, {}).get(label)),
+                **final_numbers(runs),
             )
         )
     return results
