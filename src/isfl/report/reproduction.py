@@ -127,7 +127,8 @@ def _against_published(cells: Sequence[Cell], results: Sequence[Result]) -> Figu
                 axis.scatter(values, np.array(heights) + shift, color=colour, marker="x", label=label)
         axis.set_yticks(places, [r.label for r in rows])
         tidy(axis, group, "accuracy in %", "")
-    axes[0][0].legend(fontsize=8)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(groups) == 1 else 4, frameon=False)
     return figure
 
 
