@@ -18,13 +18,12 @@ from isfl.federation import SHORTHANDS, FederationState, Settings, run_round, st
 from isfl.federation import aggregation as aggregation_module
 from isfl.federation import drawing as drawing_module
 from isfl.federation import round as round_module
-from isfl.federation.client import introduce, renew_at_client, train_client
-from isfl.federation.normalization import statistic_names
+from isfl.federation.client import introduce
 from isfl.federation.objectives import calibration, contrastive, representation
 from isfl.federation.round import participants
 from isfl.federation.scheme import Moon
 from isfl.federation.training import batches
-from isfl.federation.values import ClientMemory, ClientUpdate, RenewTask, TrainTask, payload_bytes
+from isfl.federation.values import ClientUpdate, RenewTask, TrainTask, payload_bytes
 from tests.worlds import COUNTS, Meddling, blobs, engine_of, federate, network, same_bits, settings_of
 
 SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "gradient-norm", "isfl"]
@@ -287,112 +286,6 @@ def test_the_contrastive_term_by_hand() -> None:
     assert seen([1.0, 0.0], [1.0, 0.0]) == pytest.approx(2.0 * np.log(2.0), rel=1e-5)
 
 
-def spoil(update: ClientUpdate, how: str) -> ClientUpdate:
-    model = {name: value.clone() for name, value in update.model.items()}
-    name = next(iter(model))
-    if how == "NaN":
-        model[name].view(-1)[0] = float("nan")
-    elif how == "wrong shape":
-        model[name] = model[name][:-1]
-    elif how == "wrong type":
-        model[name] = model[name].double()
-    elif how == "missing":
-        del model[name]
-    elif how == "extra":
-        model["intruder"] = torch.zeros(1)
-    elif how == "lying count":
-        return dataclasses.replace(update, num_samples=10**9)
-    elif how == "infinite loss":
-        return dataclasses.replace(update, train_loss=float("inf"))
-    elif how == "no loss":
-        return dataclasses.replace(update, train_loss=None)  # type: ignore[arg-type]
-    elif how == "short norms":
-        return dataclasses.replace(update, gradient_norm=np.ones(1))
-    elif how == "negative variance":
-        return dataclasses.replace(update, gradient_variance=np.array([1.0, -1.0]))
-    elif how == "unasked":
-        return dataclasses.replace(update, client=77)
-    return dataclasses.replace(update, model=model)
-
-
-@pytest.mark.parametrize(
-    ("how", "reason"),
-    [
-        ("NaN", "'0.weight' is not finite"),
-        ("wrong shape", "'0.weight' has shape (7, 6) instead of (8, 6)"),
-        ("wrong type", "float64"),
-        ("missing", "lacks '0.weight'"),
-        ("extra", "brings the unknown 'intruder'"),
-        ("lying count", "claims 1000000000 samples where it announced 40"),
-        ("infinite loss", "training loss of inf"),
-        ("unasked", "was not asked"),
-        ("no loss", "training loss of None"),
-        ("short norms", "gradient norms that are not 2 finite"),
-        ("negative variance", "gradient variances that are not 2 finite"),
-    ],
-)
-def test_a_client_that_answers_nonsense_is_refused_by_name_and_the_round_goes_on(how: str, reason: str) -> None:
-    class Hostile(Meddling):
-        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
-            return [spoil(u, how) if u.client == 1 else u for u in updates]
-
-    class Silent(Meddling):
-        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
-            return [u for u in updates if u.client != 1]
-
-    settings = settings_of("isfl", training={"rounds": 1})
-    with_hostile, (report,) = federate(settings, engine_of(settings, kind=Hostile))
-    without, (silent,) = federate(settings, engine_of(settings, kind=Silent))
-    assert reason in report.refused[77 if how == "unasked" else 1]
-    assert silent.refused == {1: "did not answer"}
-    assert same_bits(with_hostile, without)
-
-
-@pytest.mark.parametrize("values", [np.ones(3), np.array([1.0, -1.0, 1.0, 1.0]), np.full(4, np.inf)])
-def test_a_renewal_report_that_is_nonsense_is_not_counted(values: Any) -> None:
-    class Hostile(LocalEngine):
-        def renew(self, tasks: Any) -> Any:
-            return [dataclasses.replace(r, lipschitz=values) if r.client == 1 else r for r in super().renew(tasks)]
-
-    settings = settings_of({"name": "isfl", "sampling": {"where": "client"}}, target={"kind": "uniform"})
-    _, reports = federate(settings, engine_of(settings, kind=Hostile))
-    assert reports[-1].gradient_evaluations.sampling == 2 * 2 * 32
-    assert reports[-1].bound is not None and reports[-1].bound.phi.shape == (2,)
-
-
-def test_an_enormous_but_finite_gradient_norm_leaves_no_bound_and_no_crash() -> None:
-    class Hostile(Meddling):
-        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
-            return [dataclasses.replace(u, gradient_norm=np.full(2, 1e200)) for u in updates]
-
-    settings = settings_of("isfl", training={"rounds": 1})
-    with np.errstate(over="ignore"):
-        _, (report,) = federate(settings, engine_of(settings, kind=Hostile))
-    assert report.bound is None
-
-
-def test_a_server_step_that_diverges_is_not_taken() -> None:
-    class Huge(Meddling):
-        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
-            return [dataclasses.replace(u, model={n: v * 0 + 3e38 for n, v in u.model.items()}) for u in updates]
-
-    settings = settings_of({"aggregation": {"rule": "momentum", "lr": 1000.0}}, training={"rounds": 2})
-    engine = engine_of(settings, kind=Huge)
-    state, reports = federate(settings, engine)
-    assert all(torch.equal(state.model[n], value) for n, value in engine.initial_model().items())
-    assert set(reports[-1].refused.values()) == {"the aggregate is not finite"}
-
-
-def test_clients_must_introduce_themselves_one_by_one() -> None:
-    class Forgetful(LocalEngine):
-        def introduce(self) -> Any:
-            return [dataclasses.replace(profile, client=0) for profile in super().introduce()]
-
-    settings = settings_of("fedavg")
-    with pytest.raises(ValueError, match=r"each once; found \[0, 0, 0\]"):
-        start(settings, engine_of(settings, kind=Forgetful))
-
-
 def test_a_parameter_with_two_names_is_moved_under_both() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -423,103 +316,6 @@ def test_moon_looks_at_what_enters_the_layer_called_last() -> None:
     with representation(model) as seen:
         model(inputs)
     assert torch.equal(seen[0], torch.relu(model.body(inputs)))
-
-
-@pytest.mark.parametrize("training", [{"batch_size": 1}, {"sampling_ratio": 0.01}, {"batchnorm": "local"}])
-def test_single_samples_and_batchnorm(training: dict[str, Any]) -> None:
-    settings = settings_of("isfl", training={"rounds": 2, **training})
-    engine = engine_of(settings, counts=[(1, 0, 0, 0), (3, 3, 3, 3)], model=network(batchnorm=True))
-    state, reports = federate(settings, engine)
-    assert not reports[-1].refused
-    assert all(torch.isfinite(value).all() for value in state.model.values())
-
-
-def test_statistics_that_diverged_are_not_kept() -> None:
-    settings = settings_of(
-        {"name": "isfl", "sampling": {"where": "client"}}, target={"kind": "uniform"}, training={"batchnorm": "local"}
-    )
-    model, data = network(batchnorm=True), blobs(COUNTS[0], 100)
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    poisoned = {n: torch.full_like(v, float("nan")) if v.is_floating_point() else v for n, v in weights.items()}
-    target = np.full(4, 0.25)
-    _, memory = train_client(model, TrainTask(1, 0, poisoned, target), data, settings, ClientMemory())
-    report, memory = renew_at_client(
-        model, RenewTask(1, 0, weights, target), data, blobs((4,) * 4, 7), settings, memory
-    )
-    assert np.isnan(report.lipschitz).all()
-    _, memory = train_client(model, TrainTask(2, 0, weights, target), data, settings, memory)
-    assert all(torch.isfinite(value).all() for value in memory.statistics.values())
-
-
-def test_a_round_in_which_nobody_is_admitted_keeps_the_model() -> None:
-    class Dead(Meddling):
-        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
-            return []
-
-    settings = settings_of("isfl", training={"rounds": 2})
-    engine = engine_of(settings, kind=Dead)
-    state, reports = federate(settings, engine)
-    assert all(torch.equal(state.model[n], value) for n, value in engine.initial_model().items())
-    assert reports[-1].train_loss is None and len(reports[-1].refused) == 3
-
-
-def test_a_client_that_diverged_once_comes_back() -> None:
-    """MOON remembers the previous local model; a NaN in it would spoil every round to come."""
-    settings = settings_of({"name": "moon"})
-    model, data = network(), blobs(COUNTS[0], 100)
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    poisoned = {name: torch.full_like(value, float("nan")) for name, value in weights.items()}
-    target = np.full(4, 0.25)
-    update, memory = train_client(model, TrainTask(1, 0, poisoned, target), data, settings, ClientMemory())
-    assert not all(torch.isfinite(value).all() for value in update.model.values())
-    update, memory = train_client(model, TrainTask(2, 0, weights, target), data, settings, memory)
-    assert all(torch.isfinite(value).all() for value in update.model.values())
-    assert memory.local_model is not None
-
-
-# ---------------------------------------------------------------- BatchNorm
-
-
-def test_kept_local_means_that_statistics_never_leave_the_client() -> None:
-    settings = settings_of("fedavg", training={"batchnorm": "local", "rounds": 2})
-    engine = engine_of(settings, model=network(batchnorm=True))
-    names = statistic_names(engine.model)
-    state = start(settings, engine)
-    update = engine.train([TrainTask(1, 0, state.model, state.target[0])])[0]
-    assert not names & update.model.keys()
-    assert engine.memories[0].statistics.keys() == names
-    state, _ = federate(settings, engine)
-    # The server's own statistics come from the public set, not from their initial values.
-    assert not torch.equal(state.model["1.running_mean"], torch.zeros(8))
-
-
-def test_local_statistics_are_taken_up_again_by_their_client() -> None:
-    settings = settings_of("fedavg", training={"batchnorm": "local"})
-    model, data = network(batchnorm=True), blobs(COUNTS[0], 100)
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    mine = {"1.running_mean": torch.full((8,), 50.0), "1.running_var": torch.ones(8)}
-    task = TrainTask(1, 0, weights, np.full(4, 0.25))
-    _, memory = train_client(model, task, data, settings, ClientMemory(statistics=mine))
-    assert (memory.statistics["1.running_mean"] > 10).all()
-
-
-def test_averaged_statistics_are_averaged() -> None:
-    settings = settings_of("fedavg", training={"rounds": 1})
-    engine = engine_of(settings, model=network(batchnorm=True))
-    first = start(settings, engine)
-    updates = [engine.train([TrainTask(1, k, first.model, first.target[k])])[0] for k in range(3)]
-    state, _ = federate(settings, engine_of(settings, model=network(batchnorm=True)))
-    mean = sum(u.model["1.running_mean"].double() for u in updates) / 3
-    torch.testing.assert_close(state.model["1.running_mean"].double(), mean, rtol=1e-6, atol=1e-7)
-
-
-def test_group_norm_in_place_of_batch_norm() -> None:
-    settings = settings_of("isfl", training={"batchnorm": "group"})
-    engine = engine_of(settings, model=network(batchnorm=True))
-    assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in engine.model.modules())
-    assert any(isinstance(m, nn.GroupNorm) for m in engine.model.modules())
-    _, reports = federate(settings, engine)
-    assert reports[-1].rho_used is not None
 
 
 # ---------------------------------------------------------------- what ISFL is told
