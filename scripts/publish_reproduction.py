@@ -1,10 +1,11 @@
 """Take the finished cells of an `isfl reproduce` directory over into `results/`, with their provenance.
 
     isfl reproduce table2 --scale quick --out runs/table2-quick
-    python scripts/publish_reproduction.py runs/table2-quick COMMIT
+    python scripts/publish_reproduction.py runs/table2-quick COMMIT ["how the runs were made"]
 
 Cells add up: those already in `results/` stay, and the table (also the one in `docs/results.md`) is drawn anew from
-all of them. COMMIT is the one whose code made the runs.
+all of them; what is already published keeps its provenance. COMMIT is the one whose code made the runs; say how they
+were made if it was not by that command.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def tables(results: Path) -> str:
     return text.removeprefix(f"# {plan['title']}\n\n").replace("## ", "### ")
 
 
-def publish(run: Path, commit: str) -> Path:
+def publish(run: Path, commit: str, made_by: str | None = None) -> Path:
     plan, cells = planned_cells(run)
     results = ROOT / "results" / f"{plan['title']}-{plan['scale']}"
     results.mkdir(parents=True, exist_ok=True)
@@ -37,15 +38,15 @@ def publish(run: Path, commit: str) -> Path:
     source = results / "provenance.json"
     provenance = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
     for cell in cells:
-        if not cell.complete:
-            continue
         name = str(cell.out.relative_to(run))
+        if not cell.complete or name in provenance:
+            continue
         (results / name).mkdir(parents=True, exist_ok=True)
         for file in KEPT:
             shutil.copyfile(cell.out / file, results / name / file)
         written = json.loads((cell.out / "run.json").read_text(encoding="utf-8"))
         command = f"isfl reproduce {plan['title']} --scale {plan['scale']} --only {cell.group}/{cell.label}"
-        provenance[name] = {"command": command, "commit": commit, **written}
+        provenance[name] = {"made by": made_by or command, "commit": commit, **written}
     source.write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
     write_reproduction(plan["title"], plan["scale"], planned_cells(results)[1], results)
     page, mark = ROOT / "docs" / "results.md", results.name
@@ -56,4 +57,4 @@ def publish(run: Path, commit: str) -> Path:
 
 
 if __name__ == "__main__":
-    print(publish(Path(sys.argv[1]), sys.argv[2]))
+    print(publish(Path(sys.argv[1]), *sys.argv[2:4]))
