@@ -98,13 +98,11 @@ def reproduce(
     jobs: Jobs = None,
 ) -> None:
     """Run a table or figure of the paper and set the published numbers beside ours."""
+    from isfl.experiment.paper import scale_named
     from isfl.experiment.reproduce import reproduction_cells
-    from isfl.report.reproduction import SCALES
 
-    if scale not in SCALES:
-        raise UserError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
     out = out or Path("runs") / f"{name}-{scale}"
-    cells = reproduction_cells(name, scale, _numbers(seeds), out, only)  # type: ignore[arg-type]
+    cells = reproduction_cells(name, scale_named(scale), _numbers(seeds), out, only)
     _finish_reproduction(cells, out, jobs, name, scale)
 
 

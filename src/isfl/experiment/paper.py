@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from isfl.errors import UserError
 
@@ -178,6 +178,14 @@ EXPERIMENTS: dict[str, Callable[[Scale], list[Plan]]] = {
     "fig-cost": cost,
     "fig-sr": sampling_ratio,
 }
+
+
+def scale_named(name: str) -> Scale:
+    """The scale of this name."""
+    for scale in get_args(Scale):
+        if name == scale:
+            return cast(Scale, scale)
+    raise UserError(f"--scale {name}: choose one of {', '.join(get_args(Scale))}")
 
 
 def plans_of(name: str, scale: Scale) -> list[Plan]:
