@@ -5,56 +5,95 @@ target onto `{q >= floor, sum q = 1, c.q = b}`, which has the form
 
     q_i = max(floor_i, p_i - nu - mu c_i).
 
-Let `mu` grow from 0 and call `p_i - floor_i - nu - mu c_i` the level of class `i`; classes with a
-positive level are free, the others rest on their floor. While the set of free classes stays the same,
-every level moves with constant speed `mean(c over free) - c_i`. That mean only falls, so each level is
-concave in `mu`: a class is released from its floor at most once and clamped at most once, which makes at
-most 2C pieces. On each piece `q` moves on a straight line and `rho` is a cubic in the step, so its
-minimum is at an end or at a root of a quadratic. The walk visits all pieces and keeps the best point.
+As `mu` grows from 0, `q` runs along a path of straight pieces from the projection of the target to the
+cheapest feasible point. (Negative `mu` would raise both factors of `rho`.) Three facts spare us the walk:
 
-Negative `mu` would raise both factors of `rho`, hence is never better.
+1. **Every minimum is a fixed point.** The least `a = 1 + ||p - q||^2` for a given `b` is a convex function
+   of `b` with slope `-2 mu`. So `rho = a b` is stationary where `mu = a / (2 b)`. Along the path `a` never
+   falls and `b` never rises, hence `a / (2 b)` never falls, and all fixed points between two places `l`, `r`
+   of the path satisfy `a_l / (2 b_l) <= mu <= a_r / (2 b_r)`.
+2. **Tangents bound from below.** A convex function lies above its tangents at `l` and `r`. Under either line
+   `rho` is a concave function of `b`, so between `l` and `r` it is at least its value at one of them, or the
+   value where the lines cross.
+3. **A piece is solved at once.** With `F` the `n` classes above their floor, `d = p - floor` and `room` the
+   mass above all floors, let `A = (sum_F d - room) / n`, `B` the mean of `c` over `F`, `V = sum_F (c - B)^2`.
+   Then `nu = A - mu B`, `a = alpha + mu^2 V` and `b = beta - mu V`, so the minimum of `rho` on the piece is
+   the smaller root of `3 V mu^2 - 2 beta mu + alpha`, and class `i` meets its floor at `(d_i - A) / (c_i - B)`.
+
+So: shrink the interval of `mu` by (1), drop it if (2) is no better than the best point known, else solve the
+piece in its middle by (3) and go on with what is left on either side. Every step removes a piece, and there
+are at most 2C + 1: a class's level `d_i - nu - mu c_i` is concave in `mu`, hence leaves and meets its floor
+at most once. Random problems take about three steps.
+
+Costs are counted from the cheapest class: this shifts only `nu`, and keeps `mu c` below 3 for classes above
+their floor, so nothing cancels however large `mu` becomes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from isfl.theory.arrays import Array
-from isfl.theory.feasible import Mask, project, restore
-from isfl.theory.rho import rho_of
+from isfl.theory.feasible import Mask, restore, water_level
 
-STILL = 1e-15
-"""Speeds below this share of the largest cost among the free classes are rounding noise."""
+Rows = np.ndarray[tuple[int], np.dtype[np.intp]]
+
+FAR = 1e300
+"""A `mu` at which only the cheapest classes are above their floor."""
+
+ROUNDING = 1e-15
+"""A gain smaller than this share of `rho` is rounding noise."""
+
+DOUBT = 1e-14
+"""`b` is known up to this share of the largest cost above its floor, which may be far larger than `b` itself."""
 
 BLOCK = 512
-"""Clients walked together: few enough for their arrays to stay in a core's cache."""
+"""Clients solved together: few enough for their arrays to stay in a core's cache."""
 
 
-@dataclass
-class _Walk:
-    """The clients still walking, one row each."""
+@dataclass(frozen=True)
+class _Path:
+    """The paths of many clients, one row each."""
 
-    row: np.ndarray
-    p: Array
+    slack: Array
+    """(K, C) `d = p - floor`, -inf outside the support."""
     cost: Array
-    floors: Array
-    support: Mask
-    level: Array
-    free: Mask
-    waiting: Mask
+    """(K, C) above the cheapest class of the support, as a share of the largest cost."""
+    room: Array
+    """(K,) the mass above all floors."""
+    furthest: Array
+    """(K,) `1 + ||p - floor||^2`: what `a` would be with every class at its floor."""
     least_cost: Array
+    """(K,) `b` at the end of the path."""
 
-    def keep(self, mask: Mask) -> None:
-        if mask.all():
-            return
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name)[mask])
+    def q_above_floor(self, mu: Array, nu: Array) -> Array:
+        return np.maximum(self.slack - nu[:, None] - mu[:, None] * self.cost, 0.0)
 
-    @property
-    def q(self) -> Array:
-        return self.floors + np.where(self.free, self.level, 0.0)
+
+@dataclass(frozen=True)
+class _Piece:
+    """A stretch of the path on which the same classes are above their floor; arrays of shape (N,)."""
+
+    start: Array
+    end: Array
+    alpha: Array
+    beta: Array
+    variation: Array
+    nu: Array
+    """At `mu = 0`, were the piece so long."""
+    mean_cost: Array
+
+    def at(self, mu: Array) -> Array:
+        """(3, N): `mu`, `a`, `b`."""
+        return np.stack([mu, self.alpha + mu * (mu * self.variation), self.beta - mu * self.variation])
+
+    def lowest(self) -> Array:
+        """The `mu` at which `rho` is least: before the smaller root it falls, and without a root everywhere."""
+        square = self.beta**2 - 3.0 * self.variation * self.alpha
+        root = self.alpha / np.maximum(self.beta + np.sqrt(np.maximum(square, 0.0)), 1.0 / FAR)
+        return np.clip(np.where(square >= 0, root, self.end), self.start, self.end)
 
 
 def exact_minimum(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
@@ -64,89 +103,91 @@ def exact_minimum(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
 
 
 def _minimum_of_block(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
+    path = _path(p, cost, floors, support)
+    row = np.arange(len(p))
+    first, last = (_piece(path, row, np.full(len(p), mu), 0.0, FAR) for mu in (0.0, FAR))
+    best = np.stack([last.alpha * last.beta, np.full(len(p), FAR), last.nu])
+    _record(best, row, first)
+    left, right = first.at(first.end), last.at(last.start)
+    for _ in range(2 * p.shape[1] + 1):
+        low, high = _between(left, right)
+        open_ = (low < high) & (_lower_bound(left, right) < best[0, row] * (1.0 - ROUNDING))
+        if not open_.any():
+            break
+        row, left, right, low, high = row[open_], left[:, open_], right[:, open_], low[open_], high[open_]
+        piece = _piece(path, row, np.clip(np.sqrt(low) * np.sqrt(high), low, high), low, high)
+        _record(best, row, piece)
+        row = np.concatenate([row, row])
+        left, right = np.hstack([left, piece.at(piece.end)]), np.hstack([piece.at(piece.start), right])
+    _, mu, nu = best
+    cheapest = support & (path.cost == 0)
+    return restore(floors + path.q_above_floor(mu, nu), floors, support, fallbacks=(cheapest.astype(np.float64),))
+
+
+def _path(p: Array, cost: Array, floors: Array, support: Mask) -> _Path:
     largest = np.where(support, cost, 0.0).max(axis=1, keepdims=True)
     cost = np.where(support, cost, 0.0) / np.where(largest > 0, largest, 1.0)
-    start = project(p, floors, support)
-    best_q, best = start.copy(), rho_of(start, p, cost)
-    walk = _start(p, cost, floors, support, start)
-    for _ in range(2 * p.shape[1] + 1):
-        walk.keep(_may_improve(walk, best[walk.row]))
-        if len(walk.row) == 0:
-            break
-        _advance(walk, best_q, best)
-    return restore(best_q, floors, support, fallbacks=(start, support.astype(np.float64)))
-
-
-def _start(p: Array, cost: Array, floors: Array, support: Mask, start: Array) -> _Walk:
-    excess = start - floors
-    free = support & (excess > 0)
-    # nu at mu = 0, read off any free class; the level of a class at rest is p - floor - nu <= 0.
-    reference = np.argmax(excess, axis=1)[:, None]
-    nu = np.take_along_axis(p - floors - excess, reference, axis=1)
-    level = np.where(free, excess, np.minimum(p - floors - nu, 0.0))
-    room = np.maximum(1.0 - floors.sum(axis=1), 0.0)
     cheapest = np.where(support, cost, np.inf).min(axis=1)
-    walk = _Walk(
-        row=np.arange(len(p)),
-        p=p,
-        cost=cost,
-        floors=floors,
-        support=support,
-        level=level,
-        free=free,
-        waiting=support & ~free,
+    room = np.maximum(1.0 - floors.sum(axis=1), 0.0)
+    return _Path(
+        slack=np.where(support, p - floors, -np.inf),
+        cost=np.where(support, cost - cheapest[:, None], 0.0),
+        room=room,
+        furthest=1.0 + ((p - floors) ** 2).sum(axis=1),
         least_cost=(floors * cost).sum(axis=1) + room * cheapest,
     )
-    walk.keep(np.asarray(free.any(axis=1)))
-    return walk
 
 
-def _may_improve(walk: _Walk, best: Array) -> Mask:
-    """Ahead, the distance only grows and the cost cannot fall below its least: a bound that ends most walks early."""
-    distance = ((walk.p - walk.q) ** 2).sum(axis=1)
-    return (1.0 + distance) * walk.least_cost < best
+def _piece(path: _Path, row: Rows, mu: Array, low: Array | float, high: Array | float) -> _Piece:
+    """The piece at `mu` of the clients `row`, as far as it lies in `[low, high]`."""
+    slack, cost, room = path.slack[row], path.cost[row], path.room[row]
+    level = slack - mu[:, None] * cost
+    free = level > water_level(level, room)[:, None]
+    count = np.maximum(free.sum(axis=1), 1)
+    free_slack = np.where(free, slack, 0.0)
+    nu = (free_slack.sum(axis=1) - room) / count
+    mean_cost = np.where(free, cost, 0.0).sum(axis=1) / count
+    relative_cost = cost - mean_cost[:, None]
+    deviation = np.where(free, relative_cost, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        meets_floor = (slack - nu[:, None]) / relative_cost
+    moves = relative_cost != 0
+    ahead = free == (relative_cost > 0)  # a free class sinks to its floor, a class at its floor rises from it
+    return _Piece(
+        start=np.clip(np.where(moves & ~ahead, meets_floor, -np.inf).max(axis=1), low, mu),
+        end=np.clip(np.where(moves & ahead, meets_floor, np.inf).min(axis=1), mu, high),
+        alpha=path.furthest[row] - (free_slack**2).sum(axis=1) + count * nu**2,
+        beta=path.least_cost[row] + mean_cost * room + (deviation * free_slack).sum(axis=1),
+        variation=(deviation**2).sum(axis=1),
+        nu=nu,
+        mean_cost=mean_cost,
+    )
 
 
-def _advance(walk: _Walk, best_q: Array, best: Array) -> None:
-    """One piece: take its best point if it beats the best so far, then move to its end and flip who is free."""
-    mean = (walk.cost * walk.free).sum(axis=1) / walk.free.sum(axis=1)
-    speed = np.where(walk.support, mean[:, None] - walk.cost, 0.0)
-    speed[np.abs(speed) < STILL * np.where(walk.free, walk.cost, 0.0).max(axis=1, keepdims=True)] = 0.0
-    changing = (walk.free & (speed < 0)) | (walk.waiting & (speed > 0))
-    times = np.where(changing, np.maximum(-walk.level / np.where(changing, speed, 1.0), 0.0), np.inf)
-    going = np.asarray(np.isfinite(times).any(axis=1))  # else: the end of the path
-    step = np.where(going, times.min(axis=1), 0.0)
+def _record(best: Array, row: Rows, piece: _Piece) -> None:
+    """Update each client's least `rho` and the `mu`, `nu` it was found at; a client may have several pieces.
 
-    q, velocity = walk.q, np.where(walk.free, speed, 0.0)
-    time = _best_time(q, velocity, walk.p, walk.cost, step)
-    candidate = q + velocity * time[:, None]
-    value = rho_of(candidate, walk.p, walk.cost)
-    better = value < best[walk.row]
-    best[walk.row[better]] = value[better]
-    best_q[walk.row[better]] = candidate[better]
-
-    walk.level = walk.level + speed * step[:, None]
-    flipped = changing & (times <= step[:, None])
-    walk.free = walk.free ^ flipped
-    walk.waiting = walk.waiting & ~flipped
-    walk.level[flipped] = 0.0
-    walk.keep(going)
+    Far before a fixed point `b` may be all rounding (see `DOUBT`), and cannot be least: such points do not count.
+    """
+    mu, a, b = piece.at(piece.lowest())
+    value = np.where(4.0 * mu * b > a, a * b, np.inf)
+    np.minimum.at(best[0], row, value)
+    wins = value == best[0, row]
+    best[1:, row[wins]] = mu[wins], (piece.nu - mu * piece.mean_cost)[wins]
 
 
-def _best_time(q: Array, velocity: Array, p: Array, cost: Array, step: Array) -> Array:
-    """The time in [0, step] at which `(a + 2 b t + s t^2)(e + g t)` is least: an end or a root of its derivative."""
-    a = 1.0 + ((q - p) ** 2).sum(axis=1)
-    b = ((q - p) * velocity).sum(axis=1)
-    s = (velocity**2).sum(axis=1)
-    e = (cost * q).sum(axis=1)
-    g = (cost * velocity).sum(axis=1)
-    quadratic, linear, constant = 3 * s * g, 2 * s * e + 4 * b * g, 2 * b * e + a * g
-    root = np.sqrt(np.maximum(linear**2 - 4 * quadratic * constant, 0.0))
-    # The form of the quadratic formula that does not cancel. With g < 0 the other root, h / quadratic, is the
-    # cubic's maximum, or negative.
-    h = -0.5 * (linear + np.where(linear >= 0, root, -root))
+def _between(left: Array, right: Array) -> tuple[Array, Array]:
+    """Fact 1: where fixed points between two places of the path can be."""
+    (mu_l, a_l, b_l), (mu_r, a_r, b_r) = left, right
+    most = b_l + DOUBT * 3.0 / np.maximum(mu_l, 3.0)  # no class above its floor costs more than 1, or 3 / mu
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.maximum(mu_l, a_l / (2.0 * most)), np.minimum(mu_r, a_r / (2.0 * b_r))
+
+
+def _lower_bound(left: Array, right: Array) -> Array:
+    """Fact 2: no `rho` between two places of the path is below the lower of theirs and this."""
+    (mu_l, a_l, b_l), (mu_r, a_r, b_r) = left, right
     with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.stack([np.zeros_like(step), step, constant / h])
-    times = np.clip(np.where(np.isfinite(times), times, 0.0), 0.0, step)
-    values = (a + 2 * b * times + s * times**2) * (e + g * times)
-    return np.take_along_axis(times, np.argmin(values, axis=0)[None], axis=0)[0]
+        crossing = 0.5 * ((a_r + 2.0 * mu_r * b_r) - (a_l + 2.0 * mu_l * b_l)) / (mu_r - mu_l)
+    b = np.fmax(crossing, b_r)
+    return (a_l + 2.0 * mu_l * (b_l - b)) * b

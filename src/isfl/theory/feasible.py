@@ -29,15 +29,9 @@ def restore(q: Array, floors: Array, support: Mask, fallbacks: tuple[Array, ...]
     return result
 
 
-def project(p: Array, floors: Array, support: Mask) -> Array:
-    """Euclidean projection of `p` onto the feasible set, by sorting: `q_i = max(floor_i, p_i - nu)`."""
-    room = np.maximum(1.0 - floors.sum(axis=1), 0.0)
-    slack = np.where(support, p - floors, -np.inf)
-    ordered = -np.sort(-slack, axis=1)
-    count = np.arange(1, p.shape[1] + 1)
-    sums = np.cumsum(np.where(np.isfinite(ordered), ordered, 0.0), axis=1)
-    levels = (sums - room[:, None]) / count
-    kept = np.maximum((np.isfinite(ordered) & (ordered > levels)).sum(axis=1), 1)
-    nu = np.take_along_axis(levels, kept[:, None] - 1, axis=1)
-    excess = np.where(support, np.maximum(slack - nu, 0.0), 0.0)
-    return floors + np.where(room[:, None] > 0, excess, 0.0)
+def water_level(slack: Array, room: Array) -> Array:
+    """The `nu` of each row with `sum_i max(slack_i - nu, 0) = room`, by sorting; -inf marks classes left out."""
+    ordered = np.sort(slack, axis=1)[:, ::-1]
+    levels = (np.cumsum(ordered, axis=1) - room[:, None]) / np.arange(1, slack.shape[1] + 1)
+    kept = np.maximum((ordered > levels).sum(axis=1), 1)
+    return np.take_along_axis(levels, kept[:, None] - 1, axis=1)[:, 0]
