@@ -106,7 +106,7 @@ def _minimum_of_block(p: Array, cost: Array, floors: Array, support: Mask) -> Ar
     path = _path(p, cost, floors, support)
     row = np.arange(len(p))
     first, last = (_piece(path, row, np.full(len(p), mu), 0.0, FAR) for mu in (0.0, FAR))
-    best = np.stack([last.alpha * last.beta, np.full(len(p), FAR), last.nu])
+    best = np.stack([last.alpha * last.beta, last.lowest(), last.nu - last.lowest() * last.mean_cost])
     _record(best, row, first)
     left, right = first.at(first.end), last.at(last.start)
     for _ in range(2 * p.shape[1] + 1):
