@@ -4,14 +4,42 @@
 
 | file | what |
 |---|---|
-| `exact.py` | the definition: largest gradient difference per class, over the distance of the models |
-| `per_sample.py` | per-sample gradients: in batches where that is known to be right, one at a time otherwise |
+| `estimate.py` | from models and data to values: plan, measure part by part, conclude |
+| `plan.py` | what these steps hand to each other, and what a method must offer |
+| `exact.py` | the definition: the gradient difference of every sample |
+| `class_mean.py`, `last_layer.py` | cheaper: a class's mean loss; the output layer alone |
+| `per_sample.py` | when to believe the batched rules; one backward pass a sample; gradient norms |
 | `batched.py` | a whole chunk from one forward and one backward pass |
 | `layers.py` | one small rule a layer type: its per-sample gradients from inputs and output gradients |
+| `outer.py` | gradients that are sums of outer products, and norms of their differences |
 | `models.py` | parameters, modes and memory of models; checks |
 """
 
-from isfl.smoothness.exact import LipschitzEstimate, estimate_lipschitz, lipschitz
+from isfl.smoothness.estimate import (
+    METHODS,
+    LipschitzEstimate,
+    conclude,
+    distance,
+    estimate_lipschitz,
+    lipschitz,
+    measure_part,
+    plan_estimate,
+)
 from isfl.smoothness.per_sample import sample_gradient_norms
+from isfl.smoothness.plan import MEMORY, Measurements, Method, Plan
 
-__all__ = ["LipschitzEstimate", "estimate_lipschitz", "lipschitz", "sample_gradient_norms"]
+__all__ = [
+    "MEMORY",
+    "METHODS",
+    "LipschitzEstimate",
+    "Measurements",
+    "Method",
+    "Plan",
+    "conclude",
+    "distance",
+    "estimate_lipschitz",
+    "lipschitz",
+    "measure_part",
+    "plan_estimate",
+    "sample_gradient_norms",
+]

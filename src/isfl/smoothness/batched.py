@@ -3,67 +3,83 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from isfl.smoothness.layers import rule_for
 from isfl.smoothness.models import owned, trainable
+from isfl.smoothness.outer import Gradient, Outer
+
+Use = Callable[[str, Gradient], None]
+"""Is given a parameter's name and its gradients for all samples."""
 
 
 class UnseenUseError(RuntimeError):
     """A model uses its layers in a way that the batched rules do not see."""
 
 
-@dataclass
-class _Call:
-    """One use of a layer: what went in, what came out and, after the backward pass, the gradient of that."""
+class _Layer:
+    """The uses of one layer in a pass: inputs in the order of the calls, the gradients of the outputs as they come."""
 
-    layer: nn.Module
-    input: Tensor
-    output: Tensor
-    gradient: Tensor | None = None
+    def __init__(self) -> None:
+        self.inputs: list[Tensor | None] = []
+        self.totals: dict[str, Gradient] = {}
+        self.missing = 0
+
+    def call(self, value: Tensor) -> int:
+        self.inputs.append(value)
+        self.missing += 1
+        return len(self.inputs) - 1
+
+    def add(self, layer: nn.Module, call: int, gradient: Tensor) -> None:
+        rule, value = rule_for(layer), self.inputs[call]
+        assert rule is not None and value is not None
+        self.inputs[call] = None
+        self.missing -= 1
+        for key, found in rule(layer, value, gradient).items():
+            self.totals[key] = _sum(self.totals[key], found) if key in self.totals else found
 
 
-def batched(model: nn.Module, inputs: Tensor, labels: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """One forward and backward pass a chunk; gradients are split by sample one layer at a time.
+def batched(model: nn.Module, inputs: Tensor, labels: Tensor, use: Use) -> None:
+    """One forward and backward pass for all samples; `use` is given each parameter's gradients as they come.
 
-    Raises `UnseenUseError` where a parameter takes part other than through calls of its layer with the whole batch.
+    Layer by layer while the backward pass goes on: what is needed is still in the cache, and freed at once. Weight
+    gradients summed over the batch, a third of the work, are never computed. A parameter that takes no part is left
+    out. Raises `UnseenUseError`, before anything is used, where one takes part other than through calls of its layer
+    with the whole batch.
     """
-    parameters = trainable(model)
-    names = {id(parameter): name for name, parameter in parameters.items()}
-    layers = [module for module in model.modules() if owned(module)]
-    calls = _record(model, layers, inputs, labels)
-    with torch.no_grad():
-        for layer in layers:
-            rule = rule_for(layer)
-            assert rule is not None
-            totals: dict[str, Tensor] = {}
-            for call in calls.pop(layer, []):
-                if call.gradient is not None:
-                    for key, value in rule(layer, call.input, call.gradient).items():
-                        totals[key] = totals[key] + value if key in totals else value
-            for key, parameter in owned(layer).items():
-                unused = parameter.new_zeros(()).expand(len(inputs), *parameter.shape)
-                yield names[id(parameter)], totals.get(key, unused)
-
-
-def _record(model: nn.Module, layers: list[nn.Module], inputs: Tensor, labels: Tensor) -> dict[nn.Module, list[_Call]]:
-    """Run the model forward and backward and note every use of the layers.
-
-    Gradients are asked for at the layers' outputs only, so autograd never computes the summed weight gradients, a
-    third of the work. What follows a layer gets a copy of its output: it may overwrite its input in place.
-    """
-    calls: dict[nn.Module, list[_Call]] = {}
+    names = {id(parameter): name for name, parameter in trainable(model).items()}
+    layers = {module: _Layer() for module in model.modules() if owned(module)}
+    first: list[GradientEdge] = []
 
     def note(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        if len(args[0]) != len(inputs):
-            raise UnseenUseError("a layer sees only a part of the batch")
-        calls.setdefault(layer, []).append(_Call(layer, args[0].detach(), output))
-        return output.clone()
+        if len(args[0]) != len(inputs) or not output.requires_grad:
+            raise UnseenUseError("a layer sees only a part of the batch, or autograd does not see the layer")
+        seen = layers[layer]
+        call = seen.call(args[0].detach())
+        if not args[0].requires_grad:
+            first.append(get_gradient_edge(output))
+
+        def arrived(gradient: Tensor) -> None:
+            seen.add(layer, call, gradient.detach())
+            if not seen.missing:
+                hand_over(layer)
+
+        # What follows may overwrite the output in place; the hook still gets the gradient of the output as it was.
+        # Only a view would be cut off from what follows, so that gets a copy.
+        output.register_hook(arrived)  # type: ignore[no-untyped-call]
+        return output.clone() if output._is_view() else output
+
+    def hand_over(layer: nn.Module) -> None:
+        totals = layers[layer].totals
+        for key, parameter in owned(layer).items():
+            if key in totals:
+                use(names[id(parameter)], totals.pop(key))
+        totals.clear()
 
     handles = [layer.register_forward_hook(note) for layer in layers]
     try:
@@ -73,14 +89,20 @@ def _record(model: nn.Module, layers: list[nn.Module], inputs: Tensor, labels: T
         for handle in handles:
             handle.remove()
     uses = _uses(loss)
-    for layer in layers:
-        if any(uses[id(p)] != len(calls.get(layer, [])) for p in owned(layer).values()):
+    for layer, seen in layers.items():
+        if any(uses[id(p)] != len(seen.inputs) for p in owned(layer).values()):
             raise UnseenUseError(f"a {type(layer).__name__}'s parameter is used without calling the layer")
-    every = [call for of_layer in calls.values() for call in of_layer]
-    gradients = torch.autograd.grad(loss, [call.output for call in every], allow_unused=True)
-    for call, gradient in zip(every, gradients, strict=True):
-        call.gradient = gradient
-    return calls
+    # Every other layer lies between the loss and one of the first, so the backward pass comes by.
+    torch.autograd.grad(loss, first, allow_unused=True)
+    for layer in layers:  # one of several uses may not have got a gradient
+        hand_over(layer)
+
+
+def _sum(a: Gradient, b: Gradient) -> Gradient:
+    if isinstance(a, Outer) and isinstance(b, Outer):
+        return a + b
+    assert isinstance(a, Tensor) and isinstance(b, Tensor)
+    return a + b
 
 
 def _uses(loss: Tensor) -> Counter[int]:

@@ -1,118 +1,134 @@
-"""The empirical gradient-Lipschitz values of the paper, as defined, for all clients at once."""
+"""The paper's definition: the gradient difference of every single sample.
+
+`||grad l(x,y; theta^k) - grad l(x,y; theta)||^2` for all samples of a part and all clients. What the global model gives
+is kept for the part and serves all clients; the local models come by one at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from isfl.smoothness.models import check_data, chunk_size, evaluation_mode, trainable
-from isfl.smoothness.per_sample import gradients_of, squared_norms
-from isfl.theory.arrays import Array
+from isfl.smoothness.batched import UnseenUseError, batched, known
+from isfl.smoothness.models import bytes_of_gradient, bytes_of_pass, evaluation_mode
+from isfl.smoothness.outer import PIECE, Gradient, Outer, kept, squared_differences, squared_norms
+from isfl.smoothness.per_sample import believed, one_by_one
+from isfl.smoothness.plan import Division, Measurements, Part, chosen, fitting, slices
 
-MEMORY = 256 << 20
-"""Bytes the estimator may use for gradients and activations (one sample of a very large model may need more)."""
-
-
-@dataclass(frozen=True)
-class LipschitzEstimate:
-    """Values `L_{k,i}` and what it took to get them."""
-
-    values: Array
-    """(K, C); NaN where a class has no (finite) sample, a whole row NaN where a model equals the global one."""
-    distances: Array
-    """(K,) `||theta^k - theta||`."""
-    dropped: np.ndarray
-    """(K,) samples left out because their gradient was not finite."""
-    gradient_evaluations: int
+Reference = dict[str, Gradient]
+Single = Callable[[int], dict[str, Tensor]]
+"""From the place of a sample to the gradient of the global model there."""
 
 
-def lipschitz(
+def divide(model: nn.Module, inputs: Tensor, labels: Tensor, memory: int) -> Division:
+    """Few enough samples a part that the global model's gradients and one local pass fit into memory."""
+    trusted = believed(model, inputs, labels)
+    if not trusted:  # theirs for every sample; ours and its passage for one (reparametrised weights take copies)
+        each = bytes_of_gradient(model)
+        size = fitting(memory - 8 * each - bytes_of_pass(model, inputs), each)
+        return Division(slices(len(labels), size), batched=False)
+    reference = _reference(model, inputs[:1], labels[:1])
+    # None if this very sample takes another way through the model than the ones that were checked.
+    waiting = bytes_of_gradient(model) if reference is None else sum(_nbytes(g) for g in reference.values())
+    size = fitting(memory - 2 * PIECE, waiting + bytes_of_pass(model, inputs))
+    return Division(slices(len(labels), size))
+
+
+def measure(
+    division: Division,
+    part: Part,
     local_models: Sequence[nn.Module],
     global_model: nn.Module,
     inputs: Tensor,
     labels: Tensor,
-    num_classes: int,
-    *,
-    memory: int = MEMORY,
-) -> Array:
-    """`L_{k,i} = max_{(x,y): y=i} ||grad l(x,y; theta^k) - grad l(x,y; theta)|| / ||theta^k - theta||`.
+) -> Measurements:
+    inputs, labels = chosen(inputs, part), chosen(labels, part)
+    reference: Reference | None = None
+    singles: list[dict[str, Tensor]] = []
+    if division.batched:
+        reference = _reference(global_model, inputs, labels)
+    else:
+        singles = [_single(global_model, inputs, labels, i) for i in range(len(labels))]
 
-    Parameters
-    ----------
-    local_models : K modules of the same architecture as `global_model`.
-    global_model : the module to compare with; any classifier that maps a batch to (B, C) logits.
-    inputs, labels : the public set `D_L`: (N, ...) and (N,) whole numbers in `0 .. num_classes - 1`.
-    num_classes : `C`.
-    memory : bytes to stay within; it bounds the chunk of samples whose gradients are held at a time.
+    def theirs(i: int) -> dict[str, Tensor]:
+        # Where the fast way fails by surprise, memory was not divided for the slow one: nothing is kept.
+        return singles[i] if singles else _single(global_model, inputs, labels, i)
 
-    Returns
-    -------
-    Array of shape (K, C). NaN for a class without samples (`sampling_probabilities` treats it as average);
-    a row of NaN for a local model equal to the global one (keep that client's probabilities).
-
-    Models are evaluated in eval mode (running statistics, no dropout) and left as they were. The global
-    model's gradients are computed once for all clients: (K + 1) N gradients instead of 2 K N.
-    """
-    return estimate_lipschitz(local_models, global_model, inputs, labels, num_classes, memory=memory).values
-
-
-def estimate_lipschitz(
-    local_models: Sequence[nn.Module],
-    global_model: nn.Module,
-    inputs: Tensor,
-    labels: Tensor,
-    num_classes: int,
-    *,
-    memory: int = MEMORY,
-) -> LipschitzEstimate:
-    """`lipschitz` with its by-products."""
-    labels = check_data(global_model, inputs, labels, num_classes)
-    _check_models(local_models, global_model)
-    distances = np.array([distance(model, global_model) for model in local_models])
     squares = np.zeros((len(local_models), len(labels)))
-    with evaluation_mode(global_model, *local_models):
-        gradients = gradients_of([global_model, *local_models], inputs, labels)
-        chunk = chunk_size(global_model, inputs, memory, copies=4)  # theirs, ours (twice, if slowly), the difference
-        for start in range(0, len(labels), chunk):
-            part = slice(start, start + chunk)
-            reference = dict(gradients(global_model, inputs[part], labels[part]))
-            for k, model in enumerate(local_models):
-                square = torch.zeros(len(labels[part]), dtype=torch.float64)
-                for name, grads in gradients(model, inputs[part], labels[part]):
-                    square += squared_norms(grads - reference[name])
-                squares[k, part] = square.numpy()
-
-    finite = np.isfinite(squares)
-    values = np.full((len(local_models), num_classes), np.nan)
-    for i in range(num_classes):
-        of_class = labels.cpu().numpy() == i
-        usable = finite[:, of_class]
-        largest = np.where(usable, squares[:, of_class], -np.inf).max(axis=1, initial=-np.inf)
-        seen = (largest >= 0) & (distances > 0)
-        values[seen, i] = np.sqrt(largest[seen]) / distances[seen]
-    return LipschitzEstimate(
-        values=values,
-        distances=distances,
-        dropped=(~finite).sum(axis=1),
-        gradient_evaluations=(len(local_models) + 1) * len(labels),
-    )
+    for k in range(len(local_models)):
+        model = local_models[k]
+        with evaluation_mode(model):
+            square = None
+            if reference is not None and _alike(model, global_model):
+                square = _fast(model, reference, inputs, labels)
+            squares[k] = (_slow(model, theirs, inputs, labels) if square is None else square).numpy()
+    return Measurements(squares, labels.cpu().numpy())
 
 
-def distance(model: nn.Module, other: nn.Module) -> float:
-    """`||theta^k - theta||` over the trainable parameters."""
-    theirs = trainable(other)
-    total = 0.0
-    for name, parameter in trainable(model).items():
-        total += float(((parameter.detach() - theirs[name].detach()).double() ** 2).sum())
-    return total**0.5
+def evaluations(models: int, samples: int) -> int:
+    """One for every model and sample: the global model's gradients serve all clients."""
+    return models * samples
 
 
-def _check_models(local_models: Sequence[nn.Module], global_model: nn.Module) -> None:
-    shapes = {name: p.shape for name, p in trainable(global_model).items()}
-    for k, model in enumerate(local_models):
-        if {name: p.shape for name, p in trainable(model).items()} != shapes:
-            raise ValueError(f"local_models[{k}] does not have the trainable parameters of global_model")
+def _reference(model: nn.Module, inputs: Tensor, labels: Tensor) -> Reference | None:
+    """The global model's gradients in the form they are compared in; None where the rules do not see everything."""
+    reference: Reference = {}
+
+    def keep(name: str, gradient: Gradient) -> None:
+        reference[name] = kept(gradient)
+
+    try:
+        batched(model, inputs, labels, keep)
+    except UnseenUseError:
+        return None
+    return reference
+
+
+def _fast(model: nn.Module, reference: Reference, inputs: Tensor, labels: Tensor) -> Tensor | None:
+    """(B,) squares, one layer at a time; None where the rules do not see everything."""
+    square = torch.zeros(len(labels), dtype=torch.float64)
+    seen = set()
+
+    def compare(name: str, gradient: Gradient) -> None:
+        other = reference.get(name)
+        square.add_(squared_norms(gradient) if other is None else squared_differences(gradient, other))
+        seen.add(name)
+
+    try:
+        batched(model, inputs, labels, compare)
+    except UnseenUseError:
+        return None
+    for name in reference.keys() - seen:  # a layer that only the global model used
+        square += squared_norms(reference[name])
+    return square
+
+
+def _slow(model: nn.Module, theirs: Single, inputs: Tensor, labels: Tensor) -> Tensor:
+    """(B,) squares, one sample at a time."""
+    squares = []
+    for i in range(len(labels)):
+        other = theirs(i)
+        ours = _single(model, inputs, labels, i)
+        squares.append(sum(float(squared_norms(ours[name] - other[name])) for name in ours))
+    return torch.tensor(squares, dtype=torch.float64)
+
+
+def _single(model: nn.Module, inputs: Tensor, labels: Tensor, i: int) -> dict[str, Tensor]:
+    return dict(one_by_one(model, inputs[i : i + 1], labels[i : i + 1]))
+
+
+def _alike(model: nn.Module, global_model: nn.Module) -> bool:
+    """Whether what was found of the global model holds for the local one: the same modules, all with rules."""
+    same = [type(module) for module in model.modules()] == [type(module) for module in global_model.modules()]
+    if same and known(model):
+        return True
+    warnings.warn("per-sample gradients one at a time: a local model is made of other layers", stacklevel=4)
+    return False
+
+
+def _nbytes(gradient: Gradient) -> int:
+    return gradient.nbytes if isinstance(gradient, Outer) else gradient.numel() * gradient.element_size()

@@ -2,8 +2,8 @@
 
 In eval mode the samples of a batch do not influence each other, so the gradient of a summed loss with
 respect to a layer's output holds, row by row, what each sample contributes. A rule turns the layer's input
-and that gradient into one gradient per sample and parameter. Each rule is an identity of linear algebra
-and is tested against one backward pass a sample.
+and that gradient into one gradient per sample and parameter, or, where that would be large, into its factors.
+Each rule is an identity of linear algebra and is tested against one backward pass a sample.
 """
 
 from __future__ import annotations
@@ -14,30 +14,57 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Gradients = dict[str, Tensor]
-"""Parameter name within the layer -> (B, *parameter shape)."""
+from isfl.smoothness.outer import Gradient, Outer, pieces
+
+Gradients = dict[str, Gradient]
+"""Parameter name within the layer -> gradients of shape (B, *parameter shape), or the factors of them."""
 Rule = Callable[[nn.Module, Tensor, Tensor], Gradients]
 
 
 def linear(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
     """`dW = sum_t g_t x_t^T` over all positions `t` between batch and feature dimensions."""
-    rows, grads = x.flatten(1, -2) if x.dim() > 2 else x[:, None], grad.flatten(1, -2) if x.dim() > 2 else grad[:, None]
-    return {"weight": torch.einsum("bto,bti->boi", grads, rows), "bias": grads.sum(1)}
+    rows = x.flatten(1, -2) if x.dim() > 2 else x[:, None]
+    grads = grad.flatten(1, -2) if grad.dim() > 2 else grad[:, None]
+    return {"weight": Outer(((grads[:, None], rows[:, None]),), 1, lambda g: g.squeeze(1)), "bias": grads.sum(1)}
 
 
 def convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
-    """`dW = sum over positions of g (x) patch`: a batched matrix product with the unfolded input."""
+    """`dW = sum over positions of g (x) patch`. The patches are an overlapping view of the padded input.
+
+    Channels come last: then a row of a patch is one stretch of memory, and patches are copied at full speed.
+    """
     assert isinstance(layer, nn.Conv1d | nn.Conv2d)
     kernel, stride, padding, dilation = layer.kernel_size, layer.stride, _padding(layer), layer.dilation
     if isinstance(layer, nn.Conv1d):
         x, grad = x.unsqueeze(2), grad.unsqueeze(2)
         kernel, stride, padding, dilation = (1, *kernel), (1, *stride), (0, *padding), (1, *dilation)
-    patches = F.unfold(x, kernel, dilation=dilation, padding=padding, stride=stride)
-    batch, groups = x.shape[0], layer.groups
-    patches = patches.reshape(batch * groups, -1, patches.shape[-1])
-    grads = grad.reshape(batch * groups, layer.out_channels // groups, -1)
-    weight = torch.bmm(grads, patches.transpose(1, 2)).reshape(batch, *layer.weight.shape)
-    return {"weight": weight, "bias": grad.flatten(2).sum(2)}
+    groups, inner, outer = layer.groups, x.shape[1] // layer.groups, grad.shape[1] // layer.groups
+    image = _padded(x.permute(0, 2, 3, 1), padding[0], padding[1])
+    sample, row, column, channel = image.stride()
+    steps = (row * stride[0], column * stride[1], row * dilation[0], column * dilation[1])
+    patches = image.as_strided(
+        (len(x), groups, *grad.shape[2:], *kernel, inner),
+        (sample, inner * channel, *steps, channel),
+        image.storage_offset(),
+    )
+    grads = grad.permute(0, 2, 3, 1).reshape(len(x), *grad.shape[2:], groups, outer).permute(0, 3, 1, 2, 4)
+    shape = layer.weight.shape[2:]
+
+    def fold(gradient: Tensor) -> Tensor:
+        """(B, groups, O, *kernel, I) -> (B, groups * O, I, *kernel)."""
+        return gradient.permute(0, 1, 2, 5, 3, 4).flatten(1, 2).reshape(len(x), groups * outer, inner, *shape)
+
+    return {"weight": Outer(((grads, patches),), 2, fold), "bias": _total(grad)}
+
+
+def _padded(image: Tensor, vertical: int, horizontal: int) -> Tensor:
+    """(B, H, W, C) with zeros around it."""
+    if not vertical and not horizontal:
+        return image
+    batch, height, width, channels = image.shape
+    padded = image.new_zeros(batch, height + 2 * vertical, width + 2 * horizontal, channels)
+    padded[:, vertical : vertical + height, horizontal : horizontal + width] = image
+    return padded
 
 
 def _padding(layer: nn.Conv1d | nn.Conv2d) -> tuple[int, ...]:
@@ -53,20 +80,19 @@ def batch_norm(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
     """With running statistics, BatchNorm is a fixed affine map per channel."""
     assert isinstance(layer, nn.modules.batchnorm._BatchNorm)
     assert layer.running_mean is not None and layer.running_var is not None
-    shape = (1, -1, *([1] * (x.dim() - 2)))
-    normal = (x - layer.running_mean.view(shape)) * torch.rsqrt(layer.running_var.view(shape) + layer.eps)
-    return _per_channel(normal, grad)
+    mean = layer.running_mean.view(-1, *([1] * (x.dim() - 2)))
+    products = [_total((x[some] - mean).mul_(grad[some])) for some in pieces(len(x), x[0].numel() * x.element_size())]
+    return {"weight": torch.cat(products) * torch.rsqrt(layer.running_var + layer.eps), "bias": _total(grad)}
 
 
 def group_norm(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
     assert isinstance(layer, nn.GroupNorm)
-    return _per_channel(F.group_norm(x, layer.num_groups, eps=layer.eps), grad)
+    return {"weight": _total(F.group_norm(x, layer.num_groups, eps=layer.eps).mul_(grad)), "bias": _total(grad)}
 
 
-def _per_channel(normal: Tensor, grad: Tensor) -> Gradients:
-    """Scale and shift per channel (dimension 1): sum over all positions."""
-    product, grad = (normal * grad).flatten(2) if grad.dim() > 2 else (normal * grad)[..., None], grad
-    return {"weight": product.sum(2), "bias": grad.flatten(2).sum(2) if grad.dim() > 2 else grad}
+def _total(values: Tensor) -> Tensor:
+    """(B, C): sum over all positions behind the channels."""
+    return values.sum(tuple(range(2, values.dim()))) if values.dim() > 2 else values
 
 
 def layer_norm(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:

@@ -1,0 +1,136 @@
+"""CPU time of the Lipschitz estimators against the authors' way, for ResNet8 on one thread.
+
+The authors' way: for every client and every sample one backward pass of the local and one of the global model, 2 K N
+single passes. It is measured on some of the samples and scaled, since every pass costs the same. All ways take turns,
+so that whatever else the machine does hits all of them; only ratios mean anything. Exits with 1 where `exact` takes
+more than its share.
+
+    python benchmarks/lipschitz.py [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isfl.models.resnet import resnet8
+from isfl.smoothness import METHODS, estimate_lipschitz
+
+BAR = 0.40
+"""Most that `exact` may take of the authors' way."""
+CLIENTS, SAMPLES, CLASSES = 10, 500, 10
+AUTHORS = "authors' way"
+FLOOR = "plain forward and backward"
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Ratios of CPU time to the authors' way: the median over repetitions in each of which all ways take a turn.
+
+    `quick` takes 96 of the samples; the check of the rules, done once for all samples, then weighs more.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _measure(*((96, 32, 3) if quick else (SAMPLES, 100, 5)))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measure(samples: int, singles: int, repetitions: int) -> dict[str, Any]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        plain = resnet8((3, 32, 32), CLASSES).eval()
+        images = torch.randint(0, 256, (samples, 3, 32, 32)).float() / 127.5 - 1
+        labels = torch.randint(0, CLASSES, (samples,))
+        # As in the engine: convolutions on a CPU are faster with channels last.
+        center = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        local = [_nudged(center) for _ in range(CLIENTS)]
+    last = images.to(memory_format=torch.channels_last)
+
+    def authors() -> None:
+        _passes(plain, images[:singles], labels[:singles], 1)
+
+    def floor() -> None:
+        for model in (center, *local):
+            _passes(model, last, labels, 32)
+
+    ways: dict[str, tuple[Callable[[], object], float]] = {
+        AUTHORS: (authors, 2 * CLIENTS * samples / singles),
+        FLOOR: (floor, 1.0),
+    }
+    for method in METHODS:
+        ways[method] = (partial(estimate_lipschitz, local, center, last, labels, CLASSES, method=method), 1.0)
+
+    _passes(center, last[:32], labels[:32], 32)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(repetitions):
+        for name, (work, scale) in ways.items():
+            start = time.process_time()
+            work()
+            seconds[name].append(scale * (time.process_time() - start))
+    rounds = seconds[AUTHORS]
+    ratios = {name: [t / whole for t, whole in zip(of, rounds, strict=True)] for name, of in seconds.items()}
+    return {
+        "clients": CLIENTS,
+        "samples": samples,
+        "samples_of_the_authors_way": singles,
+        "repetitions": repetitions,
+        "bar": BAR,
+        "seconds": {name: statistics.median(of) for name, of in seconds.items()},
+        "ratio": {name: statistics.median(of) for name, of in ratios.items()},
+        "worst": {name: max(of) for name, of in ratios.items()},
+    }
+
+
+def _nudged(model: nn.Module) -> nn.Module:
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.01 * torch.randn(parameter.shape))
+    return other
+
+
+def _passes(model: nn.Module, inputs: Tensor, labels: Tensor, batch: int) -> None:
+    """The gradients of batches, with respect to all parameters."""
+    for start in range(0, len(labels), batch):
+        some = slice(start, start + batch)
+        loss = F.cross_entropy(model(inputs[some]), labels[some], reduction="sum")
+        torch.autograd.grad(loss, list(model.parameters()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer samples and repetitions")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there as well")
+    arguments = parser.parse_args()
+    result = measure(arguments.quick)
+    print(
+        f"ResNet8, K = {result['clients']}, |D_L| = {result['samples']}; the authors' way measured on "
+        f"{result['samples_of_the_authors_way']} samples of one model and scaled; "
+        f"CPU time on one thread, median of {result['repetitions']}"
+    )
+    print(f"{'way':<28}{'CPU s':>8}{'ratio':>8}{'worst':>8}")
+    for name, ratio in result["ratio"].items():
+        print(f"{name:<28}{result['seconds'][name]:>8.1f}{ratio:>8.1%}{result['worst'][name]:>8.1%}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if result["ratio"]["exact"] > BAR:
+        print(f"exact takes more than {BAR:.0%} of the authors' way", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

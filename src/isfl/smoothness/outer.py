@@ -1,0 +1,167 @@
+"""Weight gradients as sums of outer products, and squared norms of them and of their differences.
+
+The gradient of a Linear or a convolution is `G = sum_t d_t x_t^T` over positions `t`, with `x_t` what the weight was
+multiplied by and `d_t` the gradient of what came out. With few positions its norm follows from two small Gram
+matrices, `||G||^2 = sum_{s,t} <d_s, d_t> <x_s, x_t>`, and `G`, as large as the weight for every sample, is never made.
+With many positions the product is cheaper. `Outer.slim` counts which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+PIECE = 8 << 20
+"""Bytes worked on at a time: what one step writes is still in the cache when the next one reads it."""
+
+
+@dataclass(frozen=True)
+class Outer:
+    """(B, ...) gradients `G_b = sum_t d_{b,t} x_{b,t}^T`, not multiplied out."""
+
+    factors: tuple[tuple[Tensor, Tensor], ...]
+    """For each use of the layer `d` (B, groups, *positions, O) and `x` (B, groups, *positions, *P), which may be an
+    overlapping view: it is copied for a few samples at a time."""
+    positions: int
+    """Dimensions that count positions."""
+    fold: Callable[[Tensor], Tensor]
+    """From (B, groups, O, *P) to the shape of the parameter."""
+
+    def __len__(self) -> int:
+        return len(self.factors[0][0])
+
+    def __add__(self, other: Outer) -> Outer:
+        return Outer(self.factors + other.factors, self.positions, self.fold)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """`(T, O, P)`."""
+        d, x = self.factors[0]
+        length = sum(left.shape[2 : 2 + self.positions].numel() for left, _ in self.factors)
+        return length, d.shape[-1], x.shape[2 + self.positions :].numel()
+
+    @property
+    def slim(self) -> bool:
+        """Whether the Gram form of a difference is cheaper than the product (a rough count of multiplications).
+
+        Three blocks of both Gram matrices against one product, which in addition is written, read and compared.
+        """
+        t, o, p = self.sizes
+        return 3 * t * t * (o + p) < (t + 8) * o * p
+
+    @property
+    def nbytes(self) -> int:
+        """Memory behind the factors."""
+        return sum(part.untyped_storage().nbytes() for factors in self.factors for part in factors)
+
+    def rows(self, samples: slice) -> tuple[Tensor, Tensor]:
+        """`d` (b * groups, T, O) and `x` (b * groups, T, P) of some samples."""
+        _, o, p = self.sizes
+        left, right = [], []
+        for d, x in self.factors:
+            batch = d[samples].shape[:2].numel()
+            left.append(d[samples].reshape(batch, -1, o))
+            right.append(x[samples].reshape(batch, -1, p))
+        return (left[0], right[0]) if len(left) == 1 else (torch.cat(left, 1), torch.cat(right, 1))
+
+    def pieces(self) -> Iterator[slice]:
+        """Samples that can be worked on at a time."""
+        (t, o, p), (d, _) = self.sizes, self.factors[0]
+        return pieces(len(self), d.shape[1] * (t * p + o * p) * d.element_size())
+
+    def product(self) -> Tensor:
+        """(B, groups, O, P): multiplied out, in the order of `x`."""
+        _, o, p = self.sizes
+        d, _ = self.factors[0]
+        out = d.new_empty(len(self), d.shape[1], o, p)
+        for some in self.pieces():
+            left, right = self.rows(some)
+            torch.bmm(left.transpose(1, 2), right, out=out[some].view(-1, o, p))
+        return out
+
+    def dense(self) -> Tensor:
+        """(B, *parameter shape)."""
+        x = self.factors[0][1]
+        product = self.product()
+        return self.fold(product.view(*product.shape[:3], *x.shape[2 + self.positions :]))
+
+
+Gradient = Tensor | Outer
+"""Of one parameter, for every sample of a batch."""
+
+
+def pieces(batch: int, bytes_each: int) -> Iterator[slice]:
+    """The batch in slices of about `PIECE` bytes."""
+    step = max(1, PIECE // max(1, bytes_each))
+    return (slice(start, min(batch, start + step)) for start in range(0, batch, step))
+
+
+def dense(gradient: Gradient) -> Tensor:
+    """(B, *parameter shape)."""
+    return gradient.dense() if isinstance(gradient, Outer) else gradient
+
+
+def kept(gradient: Gradient) -> Gradient:
+    """The form in which the global model's gradient waits for those of the local models."""
+    return gradient.product() if isinstance(gradient, Outer) and not gradient.slim else gradient
+
+
+def squared_norms(gradient: Gradient) -> Tensor:
+    """(B,) `||G_b||^2`, in double precision on the CPU."""
+    if isinstance(gradient, Tensor):
+        # The norm and not the sum of squares: no temporary of the gradient's size.
+        return torch.linalg.vector_norm(gradient.flatten(1), dim=1).double().cpu() ** 2
+    squares = []
+    t, o, p = gradient.sizes
+    for some in gradient.pieces():
+        d, x = gradient.rows(some)
+        if t * (o + p) < o * p:
+            squares.append(_by_sample(_paired(d, d, x, x), some))
+        else:
+            product = torch.bmm(d.transpose(1, 2), x)
+            squares.append(squared_norms(product.view(some.stop - some.start, -1)))
+    return torch.cat(squares)
+
+
+def squared_differences(ours: Gradient, theirs: Gradient) -> Tensor:
+    """(B,) `||G_b - H_b||^2` in double precision on the CPU; `theirs` as `kept` made it."""
+    if isinstance(ours, Tensor):
+        return squared_norms(ours - dense(theirs))
+    if isinstance(theirs, Outer) and ours.sizes == theirs.sizes:
+        return _by_gram(ours, theirs)
+    other = theirs.product() if isinstance(theirs, Outer) else theirs
+    squares = []
+    for some in ours.pieces():
+        d, x = ours.rows(some)
+        difference = torch.bmm(d.transpose(1, 2), x).view(other[some].shape).sub_(other[some])
+        squares.append(squared_norms(difference))
+    return torch.cat(squares)
+
+
+def _by_gram(ours: Outer, theirs: Outer) -> Tensor:
+    """`G - H = sum_t (d - e)_t x_t^T + e_t (x - y)_t^T` for `H = sum_t e_t y_t^T`.
+
+    Both terms are small when the models are close. The other way, `||G||^2 - 2 <G, H> + ||H||^2`, is the small
+    difference of large numbers and loses every digit.
+    """
+    squares = []
+    for some in ours.pieces():
+        (d, x), (e, y) = ours.rows(some), theirs.rows(some)
+        de, xy = d - e, x - y
+        square = _paired(de, de, x, x) + 2 * _paired(de, e, x, xy) + _paired(e, e, xy, xy)
+        squares.append(_by_sample(square, some))
+    return torch.cat(squares)
+
+
+def _paired(d: Tensor, e: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """(B,) `sum_{s,t} <d_s, e_t> <x_s, y_t>`, the inner product of two sums of outer products."""
+    grams = torch.bmm(d, e.transpose(1, 2)).mul_(torch.bmm(x, y.transpose(1, 2)))
+    return grams.flatten(1).sum(1, dtype=torch.float64)
+
+
+def _by_sample(squares: Tensor, samples: slice) -> Tensor:
+    """Sum over groups; rounding must not make a square negative, and what is not a number stays that."""
+    return squares.view(samples.stop - samples.start, -1).sum(1).clamp(min=0).cpu()

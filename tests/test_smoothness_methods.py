@@ -1,0 +1,203 @@
+"""Plans can be carried out by anyone, in any order; the cheaper methods compute what they say."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isfl import lipschitz
+from isfl.smoothness import METHODS, Method, conclude, distance, estimate_lipschitz, measure_part, plan_estimate
+from isfl.theory.arrays import Array
+from tests.zoo import FAST, BehindTheBack, MixesBatch, Text, mlp, problem, resnet_like
+
+every_method = pytest.mark.parametrize("method", list(METHODS))
+
+
+class Loaded(Sequence[nn.Module]):
+    """Models as a worker has them: one module, loaded with the weights that are asked for."""
+
+    def __init__(self, models: list[nn.Module]) -> None:
+        self.states = [copy.deepcopy(model.state_dict()) for model in models]
+        self.module = copy.deepcopy(models[0])
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    @overload
+    def __getitem__(self, k: int) -> nn.Module: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[nn.Module]: ...
+    def __getitem__(self, k: int | slice) -> nn.Module | Sequence[nn.Module]:
+        assert isinstance(k, int)
+        self.module.load_state_dict(self.states[k])
+        return self.module
+
+
+def data(samples: int = 75) -> tuple[list[nn.Module], nn.Module, Tensor, Tensor]:
+    return problem(resnet_like, clients=3, samples=samples)
+
+
+@every_method
+def test_workers_that_load_models_as_they_go_give_the_same_bits(method: Method) -> None:
+    local, center, inputs, labels = data()
+    together = estimate_lipschitz(local, center, inputs, labels, 4, method=method)
+    plan = pickle.loads(pickle.dumps(plan_estimate(center, inputs, labels, 4, method=method)))
+    lazy = Loaded(local)
+    measured = [measure_part(plan, i, lazy, copy.deepcopy(center), inputs, labels) for i in reversed(range(len(plan)))]
+    apart = conclude(plan, measured, [distance(model, center) for model in local])
+    assert len(plan) > 1
+    assert lazy.module.training
+    np.testing.assert_array_equal(apart.values, together.values)
+    assert apart.gradient_evaluations == together.gradient_evaluations
+
+
+@every_method
+def test_a_client_is_measured_alike_with_others_and_alone(method: Method) -> None:
+    local, center, inputs, labels = data()
+    together = lipschitz(local, center, inputs, labels, 4, method=method)
+    for k, model in enumerate(local):
+        np.testing.assert_array_equal(lipschitz([model], center, inputs, labels, 4, method=method)[0], together[k])
+
+
+@every_method
+def test_a_plan_is_small_and_covers_every_sample_once(method: Method) -> None:
+    _, center, inputs, labels = data(samples=150)
+    plan = plan_estimate(center, inputs, labels, 4, method=method)
+    assert sorted(i for part in plan.division.parts for i in part) == list(range(150))
+    assert plan == plan_estimate(center, inputs, labels, 4, method=method)
+    assert len(pickle.dumps(plan)) < 4000
+    if method != "class-mean":
+        assert max(len(part) for part in plan.division.parts) <= 64
+
+
+@pytest.mark.filterwarnings("ignore:per-sample gradients one at a time")
+def test_a_local_model_of_other_layers_is_measured_slowly_and_right() -> None:
+    """What was found out about the global model says nothing about this one, which goes behind its layer's back."""
+
+    class Seen(BehindTheBack):
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.head(self.inner(x.flatten(1)))
+            return out
+
+    local, center, inputs, labels = problem(BehindTheBack)
+    for model in (center, *local):
+        nn.init.zeros_(model.get_parameter("inner.bias"))
+    with torch.no_grad():
+        slow = lipschitz(local, center, inputs, labels, 4)
+    seen = Seen()
+    seen.load_state_dict(center.state_dict())
+    plan = plan_estimate(seen, inputs, labels, 4)
+    assert plan.division.batched
+    values = lipschitz(local, seen, inputs, labels, 4)
+    # The bias takes part in the global model only: its gradient there is all the difference there is.
+    assert (values >= slow * (1 - 1e-5)).all()
+    swapped = lipschitz([seen], local[0], inputs, labels, 4)
+    np.testing.assert_allclose(lipschitz(local[:1], seen, inputs, labels, 4), swapped, rtol=1e-4)
+
+
+def class_mean_by_definition(local: list[nn.Module], center: nn.Module, inputs: Tensor, labels: Tensor) -> Array:
+    values = np.full((len(local), 4), np.nan)
+    models = [copy.deepcopy(m).double().eval() for m in (center, *local)]
+    data = inputs.double() if inputs.is_floating_point() else inputs
+    for i in range(4):
+        if not bool((labels == i).any()):
+            continue
+        grads = []
+        for model in models:
+            loss = F.cross_entropy(model(data[labels == i]), labels[labels == i])
+            found = torch.autograd.grad(loss, list(model.parameters()))
+            grads.append(torch.cat([g.flatten() for g in found]))
+        for k, model in enumerate(models[1:]):
+            values[k, i] = float((grads[k + 1] - grads[0]).norm()) / distance(model, models[0])
+    return values
+
+
+@pytest.mark.parametrize("make", FAST)
+def test_class_mean_is_the_gradient_of_the_mean_loss(make: type[nn.Module]) -> None:
+    local, center, inputs, labels = problem(make, samples=90)
+    labels = labels.clamp(max=2)  # a class without samples
+    expected = class_mean_by_definition(local, center, inputs, labels)
+    values = lipschitz(local, center, inputs, labels, 4, method="class-mean")
+    np.testing.assert_allclose(values, expected, rtol=1e-4)
+    small = lipschitz(local, center, inputs, labels, 4, method="class-mean", memory=1)
+    np.testing.assert_allclose(small, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [resnet_like, mlp, Text])
+@pytest.mark.parametrize("bias", [True, False])
+def test_last_layer_is_the_exact_value_with_everything_else_frozen(make: type[nn.Module], bias: bool) -> None:
+    """But over the distance of the whole models."""
+    local, center, inputs, labels = problem(make)
+    if not bias:
+        for model in (center, *local):
+            next(m for m in reversed(list(model.modules())) if isinstance(m, nn.Linear)).bias.requires_grad_(False)
+    estimate = estimate_lipschitz(local, center, inputs, labels, 4, method="last-layer")
+    frozen = copy.deepcopy([center, *local])
+    for model in frozen:
+        head = next(m for m in reversed(list(model.modules())) if isinstance(m, nn.Linear))
+        for parameter in set(model.parameters()) - set(head.parameters()):
+            parameter.requires_grad_(False)
+    exact = estimate_lipschitz(frozen[1:], frozen[0], inputs, labels, 4)
+    expected = exact.values * (exact.distances / estimate.distances)[:, None]
+    np.testing.assert_allclose(estimate.values, expected, rtol=1e-4)
+
+
+def test_cheaper_methods_never_exceed_the_definition() -> None:
+    """A mean is no longer than the longest, a part of a vector no longer than the whole."""
+    local, center, inputs, labels = data()
+    exact = lipschitz(local, center, inputs, labels, 4)
+    for method in ("class-mean", "last-layer"):
+        assert (lipschitz(local, center, inputs, labels, 4, method=method) <= exact * (1 + 1e-5)).all()
+
+
+class Scaled(nn.Module):
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.head, self.in_place = nn.Linear(192, 4), in_place
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(x.flatten(1))
+        return logits.mul_(2) if self.in_place else 2 * logits
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()),
+        Scaled(in_place=False),
+        Scaled(in_place=True),
+        nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.Linear(8, 4).requires_grad_(False)),
+    ],
+)
+def test_last_layer_needs_a_last_layer(model: nn.Module) -> None:
+    with pytest.raises(ValueError, match=r"'last-layer'.*use method 'class-mean' or 'exact'"):
+        lipschitz([], model, torch.randn(4, 3, 8, 8), torch.arange(4), 4, method="last-layer")
+
+
+def test_work_is_counted() -> None:
+    local, center, inputs, labels = problem(mlp, clients=4, samples=20)
+    counted = {m: estimate_lipschitz(local, center, inputs, labels, 4, method=m).gradient_evaluations for m in METHODS}
+    assert counted == {"exact": 100, "class-mean": 100, "last-layer": 34}
+
+
+@every_method
+def test_measurements_that_are_not_finite_are_dropped_and_counted(method: Method) -> None:
+    local, center, inputs, labels = problem(mlp)
+    inputs[0] = float("nan")
+    estimate = estimate_lipschitz(local, center, inputs, labels, 4, method=method)
+    np.testing.assert_array_equal(estimate.dropped, [1, 1])
+    assert np.isfinite(np.delete(estimate.values, int(labels[0]), axis=1)).all()
+
+
+def test_a_method_nobody_knows_is_named() -> None:
+    _, center, inputs, labels = problem(MixesBatch)
+    with pytest.raises(ValueError, match=r"method is 'fast'.*exact, class-mean, last-layer"):
+        plan_estimate(center, inputs, labels, 4, method="fast")  # type: ignore[arg-type]
