@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from isfl.data.dataset import Dataset
 from isfl.federation.normalization import frozen_statistics
 from isfl.federation.objectives import LossTerm
-from isfl.federation.settings import SGD, Optimizer, Training
+from isfl.federation.optimizers import new_optimizer
+from isfl.federation.settings import Training
 from isfl.sampling import Indices
 from isfl.theory.arrays import Array
 
@@ -43,18 +44,22 @@ def train(
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = new_optimizer(training.optimizer, parameters)
+    device = parameters[0].device
+    if logit_offset is not None:
+        logit_offset = logit_offset.to(device)
     model.train()
     total, samples = 0.0, 0
     norms, variances = [], []
     for epoch in range(training.local_epochs):
         noise = GradientNoise(parameters)
         for batch in batches(draw(epoch), training.batch_size, training.drop_last):
-            inputs, labels = data.batch(batch)
+            inputs, labels = (part.to(device) for part in data.batch(batch))
             with frozen_statistics(model, frozen=len(labels) == 1):
                 logits = model(inputs)
             entropy = F.cross_entropy(logits if logit_offset is None else logits + logit_offset, labels)
             loss = entropy + term(inputs)
-            optimizer.zero_grad()
+            for parameter in parameters:
+                parameter.grad = None
             loss.backward()  # type: ignore[no-untyped-call]
             noise.add()
             optimizer.step()
@@ -73,17 +78,6 @@ def batches(indices: Indices, size: int, drop_last: bool) -> list[Indices]:
         if not drop_last:
             cuts[-1] = np.concatenate([cuts[-1], last])
     return cuts
-
-
-def new_optimizer(settings: Optimizer, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-    """Optimiser state never crosses a round: clients start each one anew, as in the paper."""
-    if isinstance(settings, SGD):
-        return torch.optim.SGD(
-            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
-        )
-    return torch.optim.Adam(
-        parameters, lr=settings.lr, betas=(settings.beta1, settings.beta2), weight_decay=settings.weight_decay
-    )
 
 
 class GradientNoise:

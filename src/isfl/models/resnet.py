@@ -62,5 +62,5 @@ class Residual(nn.Module):
 
 
 def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))

@@ -1,0 +1,69 @@
+"""A thousand clients of which 2 % take part in a round: memory does not depend on how many there are.
+
+The scheme that remembers most: private ISFL with MOON's objective, every client keeps its last model. Real CIFAR-10,
+50 images a client, ResNet8 at half width; the same number of images in 100 clients beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.parts import MeasureError
+from benchmarks.process_tree import MemoryPeak, Tree, subreaper
+
+MOST_BYTES = 1.5e9
+MOST_GROWTH = 1.1
+"""Ten times as many clients with the same data may take this much more memory."""
+CONFIG = """
+scheme = {{ name = "isfl", sampling = {{ where = "client" }}, objective = {{ kind = "moon" }} }}
+target = {{ kind = "uniform" }}
+data = {{ name = "cifar10", public = 100 }}
+split = {{ kind = "iid", clients = {clients}, samples_per_client = {samples} }}
+model = {{ name = "resnet8", width = 0.5 }}
+training = {{ rounds = {rounds}, local_epochs = 1, participation = {participation}, evaluate_every = {rounds} }}
+"""
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    rounds = 3 if quick else 10
+    peaks, seconds = {}, {}
+    with subreaper(), tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
+        for clients in (100, 1000):
+            peaks[clients], seconds[clients] = _run(Path(scratch), clients, rounds)
+    growth = peaks[1000] / peaks[100]
+    missed = []
+    if peaks[1000] > MOST_BYTES:
+        missed.append(f"1,000 clients take {peaks[1000] / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} is due")
+    if growth > MOST_GROWTH:
+        missed.append(f"1,000 clients take {growth:.2f} times the memory of 100; at most {MOST_GROWTH} is due")
+    return {
+        "title": f"20 of many clients a round, {rounds} rounds of private ISFL + MOON, 49,000 CIFAR-10 images in all",
+        "rows": [
+            {"clients": k, "images a client": 49_000 // k, "peak memory in MB": peaks[k] / 1e6, "seconds": seconds[k]}
+            for k in peaks
+        ],
+        "missed": missed,
+    }
+
+
+def _run(scratch: Path, clients: int, rounds: int) -> tuple[int, float]:
+    config, out = scratch / f"{clients}.toml", scratch / f"run-{clients}"
+    samples, participation = 49_000 // clients, 20 / clients
+    config.write_text(CONFIG.format(clients=clients, samples=samples, rounds=rounds, participation=participation))
+    tree = Tree()
+    with MemoryPeak(tree) as memory:
+        done = subprocess.run(
+            [sys.executable, "-m", "isfl.cli", "run", str(config), "--out", str(out)],
+            capture_output=True,
+            text=True,
+            timeout=3600,
+        )
+    if done.returncode != 0:
+        raise MeasureError(done.stderr.strip().splitlines()[-1])
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return memory.peak, sum(line["seconds"]["wall"] for line in lines)

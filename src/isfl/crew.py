@@ -1,0 +1,181 @@
+"""Worker processes that stay: each builds its workplace once and is then handed one job at a time.
+
+A worker that dies is replaced and its job done again; jobs are functions of what they are given, so nobody can tell. An
+error in a job ends the whole at once; so does Ctrl-C, which reaches the parent alone. A worker whose parent is gone
+ends itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal
+
+from isfl.errors import UserError, plain_warnings
+
+PRELOAD = ("isfl.engines.hands", "torch._dynamo")
+"""What engines' workers need; the second is what torch imports when the first optimiser is made."""
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 5.0
+
+Handler = Callable[..., Any]
+"""What a worker does with a job: called with its parts, it gives the result."""
+
+
+@dataclass
+class _Worker:
+    number: int
+    process: BaseProcess
+    connection: Connection
+    job: int | None = None
+
+
+def warm_up() -> None:
+    """Start the process that engines' workers are forked from, so that it imports while others still read data."""
+    forkserver.set_forkserver_preload(list(PRELOAD))
+    forkserver.ensure_running()
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Crew:
+    """`size` processes, each of which calls `build(number, *arguments)` for its handler.
+
+    `build` must be importable by name. `retries` is how often a job may take its worker down with it before that is
+    an error. `method` is how processes start: "spawn" gives each the environment of this moment, "forkserver" starts
+    them in milliseconds from a process that has imported what they need.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        build: Callable[..., Handler],
+        arguments: tuple[Any, ...] = (),
+        *,
+        retries: int = 0,
+        method: Literal["spawn", "forkserver"] = "spawn",
+    ) -> None:
+        self._context: Any = multiprocessing.get_context(method)
+        if method == "forkserver":
+            warm_up()
+        self._build, self._arguments, self._retries = build, arguments, retries
+        self.workers: list[_Worker] = []
+        self._close = weakref.finalize(self, _end, self.workers)
+        self.workers += [self._start(number) for number in range(size)]
+
+    def run(
+        self, jobs: Sequence[tuple[Any, ...]], tick: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[int, Any, int]]:
+        """(number of the job, its result, number of the worker), as they are done; handed out in the order given.
+
+        A worker gets its next job only when its result has been taken. `tick` is called at least twice a second.
+        """
+        waiting, failures = list(range(len(jobs)))[::-1], dict.fromkeys(range(len(jobs)), 0)
+        try:
+            for worker in list(self.workers):
+                self._hand_out(worker, waiting, jobs)
+            while any(worker.job is not None for worker in self.workers):
+                busy = {worker.connection: worker for worker in self.workers if worker.job is not None}
+                for connection in wait(list(busy), timeout=POLL_SECONDS):
+                    worker = busy[connection]  # type: ignore[index]
+                    number = worker.job
+                    assert number is not None
+                    try:
+                        kind, content = worker.connection.recv()
+                    except (EOFError, OSError):
+                        failures[number] += 1
+                        worker = self._replace(worker, give_up=failures[number] > self._retries)
+                        waiting.append(number)
+                    else:
+                        worker.job = None
+                        if kind == "user":
+                            raise UserError(content)
+                        if kind == "bug":
+                            raise RuntimeError(f"a worker process failed:\n{content}")
+                        yield number, content, worker.number
+                    self._hand_out(worker, waiting, jobs)
+                tick()
+        except BaseException:
+            self.close()  # whatever is still at work is not wanted any more
+            raise
+
+    def close(self) -> None:
+        self._close()
+
+    def _start(self, number: int) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_work, args=(theirs, self._build, number, self._arguments), daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(number, process, ours)
+
+    def _hand_out(self, worker: _Worker, waiting: list[int], jobs: Sequence[tuple[Any, ...]]) -> None:
+        if not waiting:
+            return
+        worker.job = waiting.pop()
+        try:
+            worker.connection.send(jobs[worker.job])
+        except OSError:
+            pass  # it is gone: reading from it will tell
+
+    def _replace(self, worker: _Worker, give_up: bool) -> _Worker:
+        worker.connection.close()
+        worker.process.join(GRACE_SECONDS)
+        if give_up:
+            raise RuntimeError(f"a worker process ended unexpectedly (exit code {worker.process.exitcode})")
+        new = self._start(worker.number)
+        self.workers[self.workers.index(worker)] = new
+        return new
+
+
+def _end(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.connection.close()
+        worker.process.terminate()
+    for worker in workers:
+        worker.process.join(GRACE_SECONDS)
+        if worker.process.is_alive():
+            worker.process.kill()
+    workers.clear()
+
+
+def _work(connection: Connection, build: Callable[..., Handler], number: int, arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what becomes of us
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    plain_warnings()
+    handler: Handler | None = None
+    while True:
+        try:
+            job = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            handler = handler or build(number, *arguments)
+            reply: tuple[str, Any] = ("done", handler(*job))
+        except UserError as error:
+            reply = ("user", str(error))
+        except Exception:
+            reply = ("bug", traceback.format_exc())
+        try:
+            connection.send(reply)
+        except OSError:
+            return  # the parent is gone
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)

@@ -1,0 +1,64 @@
+"""What simulated clients keep between rounds: tensors in files, so that absent clients cost no memory.
+
+A file holds the weights a client remembers (MOON's and private ISFL's last local model, BatchNorm statistics) and is
+named after client and round, so that a round which is done again never writes over what an earlier checkpoint needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from safetensors.torch import load, save
+
+from isfl.errors import UserError
+from isfl.federation.values import ClientMemory, Weights
+from isfl.files import write_whole
+
+LOCAL, STATISTICS = "local_model/", "statistics/"
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A client's memory: what is small as it is, its weights by the name of their file."""
+
+    small: ClientMemory = ClientMemory()
+    file: str | None = None
+    sha256: str = ""
+
+
+def store(directory: Path, client: int, round: int, memory: ClientMemory) -> Remembered:
+    """Put the weights of a memory aside; without any, nothing is written."""
+    small = replace(memory, local_model=None, statistics={})
+    weights = {**_prefixed(LOCAL, memory.local_model or {}), **_prefixed(STATISTICS, memory.statistics)}
+    if not weights:
+        return Remembered(small)
+    content = save(weights)
+    name = f"client-{client:05d}-round-{round:05d}.safetensors"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_whole(directory / name, content)
+    except OSError as error:
+        raise UserError(
+            f"{directory / name}: cannot be written ({error.strerror}); the last checkpoint is intact: make room and "
+            "go on with isfl resume"
+        ) from None
+    return Remembered(small, name, hashlib.sha256(content).hexdigest())
+
+
+def recall(directory: Path, remembered: Remembered) -> ClientMemory:
+    """The whole memory."""
+    if remembered.file is None:
+        return remembered.small
+    weights = load((directory / remembered.file).read_bytes())
+    return replace(remembered.small, local_model=_taken(LOCAL, weights) or None, statistics=_taken(STATISTICS, weights))
+
+
+def _prefixed(prefix: str, weights: Weights) -> Weights:
+    # Two names of one parameter are two entries in a file: safetensors refuses to guess.
+    return {prefix + name: value.contiguous().clone() for name, value in weights.items()}
+
+
+def _taken(prefix: str, weights: Weights) -> Weights:
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}

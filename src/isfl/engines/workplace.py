@@ -1,0 +1,112 @@
+"""Where a client's work is done: a model to load weights into, the data, and a device. A process has one."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, overload
+
+import torch
+from torch import nn
+
+from isfl.data.dataset import Dataset, Population
+from isfl.engines.memories import Remembered, recall, store
+from isfl.federation.client import renew_at_client, train_client
+from isfl.federation.evaluation import Outcomes, outcomes
+from isfl.federation.settings import Settings
+from isfl.federation.values import ClientUpdate, RenewalReport, RenewTask, TrainTask, Weights
+from isfl.smoothness import Measurements, Plan, measure_part
+
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+Place = Literal["test", "clients", "public"]
+
+
+class Workplace:
+    """Carries values to the functions of `isfl.federation`; whoever works here gives the same answers to the bit."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        clients: Population,
+        public: Dataset,
+        test: Dataset,
+        settings: Settings,
+        memories: Path,
+        device: str = "cpu",
+    ) -> None:
+        self.model, self.settings, self.memories, self.device = model.to(device), settings, memories, device
+        self.clients = clients
+        self.data: dict[Place, Dataset] = {"test": test, "clients": clients.data, "public": public}
+
+    def train(self, task: TrainTask, remembered: Remembered) -> tuple[ClientUpdate, Remembered]:
+        data, memory = self.clients[task.client], recall(self.memories, remembered)
+        update, memory = train_client(self.model, task, data, self.settings, memory)
+        give_back()
+        return update, store(self.memories, task.client, task.round, memory)
+
+    def renew(self, task: RenewTask, remembered: Remembered) -> tuple[RenewalReport, Remembered]:
+        data, memory = self.clients[task.client], recall(self.memories, remembered)
+        report, memory = renew_at_client(self.model, task, data, self.data["public"], self.settings, memory)
+        # Renewal changes probabilities only: the weights stay in the file they are in.
+        return report, replace(remembered, small=replace(memory, local_model=None, statistics={}))
+
+    def measure(self, plan: Plan, part: int, local: Sequence[Weights], reference: Weights) -> Measurements:
+        """One part of the Lipschitz estimate, for all local models."""
+        models = Loaded(copy.deepcopy(self.model), local)
+        inputs, labels = self.data["public"].everything()
+        return measure_part(plan, part, models, self.loaded(reference), inputs.to(self.device), labels.to(self.device))
+
+    def outcomes(self, place: Place, start: int, stop: int, model: Weights) -> Outcomes:
+        """How the model does on these rows of a data set."""
+        return outcomes(self.loaded(model), self.data[place].rows(start, stop))
+
+    def loaded(self, weights: Weights) -> nn.Module:
+        self.model.load_state_dict(weights)
+        return self.model
+
+
+class Loaded(Sequence[nn.Module]):
+    """Models of which one at a time is in memory: asking for the next one loads it into the same module."""
+
+    def __init__(self, module: nn.Module, weights: Sequence[Weights]) -> None:
+        self.module, self.weights = module, weights
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @overload
+    def __getitem__(self, index: int) -> nn.Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[nn.Module]: ...
+    def __getitem__(self, index: int | slice) -> nn.Module | Sequence[nn.Module]:
+        if isinstance(index, slice):
+            return Loaded(self.module, self.weights[index])
+        self.module.load_state_dict(self.weights[index])
+        return self.module
+
+
+def state_of(model: nn.Module) -> Weights:
+    """A copy of the model's state, on the CPU."""
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+
+
+def give_back() -> None:
+    """Return free memory to the system: the C library keeps what tensors of changing sizes leave behind."""
+    if _TRIM is not None:
+        _TRIM(0)
+
+
+def devices(workers: int) -> list[str]:
+    """The device of each worker: one process for each CUDA device, or as many on the CPU as asked for."""
+    if torch.cuda.is_available():
+        return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return ["cpu"] * workers
+
+
+def pieces(length: int, size: int) -> Iterable[tuple[int, int]]:
+    """Consecutive pieces of a data set; they depend on its length alone, never on who works on them."""
+    return [(start, min(start + size, length)) for start in range(0, length, size)]

@@ -1,0 +1,46 @@
+"""Files and directories that are whole or not there at all, whenever the process or the disk fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def appear(path: Path, files: Mapping[str, bytes]) -> None:
+    """A new directory with these files in it, whole or not at all; what an earlier attempt left behind is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{path.name[:100]}-draft-"
+    for stale in path.parent.glob(f"{prefix}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=path.parent) as scratch:
+        draft = Path(scratch) / "directory"
+        draft.mkdir()
+        for name, content in files.items():
+            write_whole(draft / name, content)
+        draft.rename(path)
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """The file appears with all its content, on disk, or not at all; the disk may fill up at any moment."""
+    temporary = file.with_name(file.name + ".tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+        _sync_directory(file.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

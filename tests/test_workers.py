@@ -1,0 +1,254 @@
+"""One process or many, undisturbed or killed in the middle of their work: the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from isfl.crew import Crew, Handler
+from isfl.engines import LocalEngine
+from isfl.engines.board import Board
+from isfl.engines.hands import ManyProcesses
+from isfl.errors import UserError
+from isfl.experiment.metrics import metrics_of, probabilities_of
+from isfl.federation import RoundReport, Settings, run_round, start
+from isfl.federation.values import Weights
+from tests.worlds import engine_of, network, settings_of
+
+SCHEMES: dict[str, dict[str, Any]] = {
+    "isfl": {"scheme": "isfl"},
+    "fedavg with diagnostics": {"scheme": "fedavg", "diagnostics": {"lipschitz": True}},
+    "isfedavg": {"scheme": "isfedavg"},
+    "private, moon, local statistics": {
+        "scheme": {"name": "isfl", "sampling": {"where": "client"}, "objective": {"kind": "moon"}},
+        "target": {"kind": "uniform"},
+        "training": {"batchnorm": "local"},
+    },
+}
+
+
+def of(name: str) -> Settings:
+    parts = {**SCHEMES[name]}
+    return settings_of(parts.pop("scheme"), **parts)
+
+
+def federated(settings: Settings, engine: LocalEngine) -> tuple[Weights, list[Any]]:
+    """The last model and everything reported but seconds."""
+    state, told = start(settings, engine), []
+    for _ in range(settings.training.rounds):
+        state, report = run_round(state, settings, engine)
+        told.append(_without_seconds(report))
+    return state.model, told
+
+
+def _without_seconds(report: RoundReport) -> Any:
+    line = metrics_of(report)
+    del line["seconds"]
+    return line, probabilities_of(report)
+
+
+def identical(one: tuple[Weights, list[Any]], other: tuple[Weights, list[Any]]) -> bool:
+    same_model = one[0].keys() == other[0].keys() and all(torch.equal(one[0][n], other[0][n]) for n in one[0])
+    return same_model and one[1] == other[1]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_any_number_of_workers_gives_the_same_bits(name: str) -> None:
+    settings = of(name)
+    results = []
+    for workers in (1, 2, 3):
+        with engine_of(settings, model=network(batchnorm=True, dropout=0.2), workers=workers) as engine:
+            results.append(federated(settings, engine))
+    assert identical(results[0], results[1]) and identical(results[0], results[2])
+
+
+def test_a_killed_worker_is_replaced_and_its_client_done_again() -> None:
+    settings = settings_of("isfl", training={"rounds": 6, "local_epochs": 20})
+    with engine_of(settings) as alone:
+        undisturbed = federated(settings, alone)
+    with engine_of(settings, workers=2) as engine:
+        engine.train([])  # nothing to do, nobody started
+        victims: list[int] = []
+        stop = threading.Event()
+
+        def assassin() -> None:
+            while not stop.wait(0.15):
+                workers = engine._hands.crew.workers if isinstance(engine._hands, ManyProcesses) else []
+                busy = [w.process.pid for w in workers if w.job is not None and w.process.pid not in victims]
+                if busy and len(victims) < 2 and busy[0] is not None:
+                    os.kill(busy[0], signal.SIGKILL)
+                    victims.append(busy[0])
+
+        thread = threading.Thread(target=assassin)
+        thread.start()
+        try:
+            disturbed = federated(settings, engine)
+        finally:
+            stop.set()
+            thread.join()
+    assert len(victims) == 2, "the test must have killed somebody"
+    assert identical(undisturbed, disturbed)
+
+
+def test_workers_are_gone_when_the_engine_is_closed() -> None:
+    settings = settings_of("fedavg", training={"rounds": 1})
+    with engine_of(settings, workers=2) as engine:
+        federated(settings, engine)
+        assert isinstance(engine._hands, ManyProcesses)
+        processes = [worker.process for worker in engine._hands.crew.workers]
+        assert len(processes) == 2 and all(process.is_alive() for process in processes)
+    assert not any(process.is_alive() for process in processes)
+
+
+def _resident(engine: LocalEngine) -> int:
+    """Bytes of memory of this process and the engine's workers."""
+    assert isinstance(engine._hands, ManyProcesses)
+    pids = [os.getpid(), *(worker.process.pid for worker in engine._hands.crew.workers)]
+    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_memory_does_not_grow_with_the_number_of_rounds() -> None:
+    """Fifty rounds of a scheme that remembers a 1 MB model for every client; a round's leak would be 3 MB and more."""
+    settings = settings_of(
+        {"name": "isfl", "sampling": {"where": "client"}, "objective": {"kind": "moon"}},
+        target={"kind": "uniform"},
+        training={"rounds": 50, "local_epochs": 1},
+    )
+    model = nn.Sequential(nn.Linear(6, 256), nn.ReLU(), nn.Linear(256, 1000), nn.ReLU(), nn.Linear(1000, 4))
+    with engine_of(settings, model=model, workers=2) as engine:
+        state, sizes = start(settings, engine), []
+        for _ in range(settings.training.rounds):
+            state, _ = run_round(state, settings, engine)
+            sizes.append(_resident(engine))
+        files = list(engine._place.memories.iterdir())
+    assert sum(sizes[40:]) / 10 - sum(sizes[10:20]) / 10 < 20 << 20
+    assert len(files) == 3, "what is not needed any more is removed"
+
+
+class Closure(nn.Module):
+    """A model that cannot be sent to another process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.after = network(), lambda x: x
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.after(self.inner(x))
+        return logits
+
+
+def test_a_model_that_cannot_be_sent_is_trained_here_with_a_warning() -> None:
+    settings = settings_of("fedavg", training={"rounds": 1})
+    with engine_of(settings, workers=2) as engine:
+        pass
+    engine.model = Closure()
+    engine._place.model = engine.model
+    with pytest.warns(UserWarning, match="one worker instead of 2"):
+        engine.evaluate(engine.model.state_dict())
+
+
+# ---------------------------------------------------------------- the crew itself
+
+
+def _twice(number: int, marker: str) -> Handler:
+    def handle(value: int) -> int:
+        if value == 13 and not Path(marker).exists():
+            Path(marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if value == 666:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if value == -1:
+            raise UserError("minus one is not allowed")
+        if value == -2:
+            raise KeyError("a bug")
+        return 2 * value
+
+    return handle
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    crew = Crew(2, _twice, (str(tmp_path / "marker"),), retries=1)
+    yield crew
+    crew.close()
+
+
+def test_every_job_is_done_once_whoever_dies(crew: Crew) -> None:
+    assert sorted(result for _, result, _ in crew.run([(i,) for i in range(20)])) == [2 * i for i in range(20)]
+
+
+def test_a_job_that_always_kills_its_worker_is_given_up(crew: Crew) -> None:
+    with pytest.raises(RuntimeError, match=r"ended unexpectedly \(exit code -9\)"):
+        list(crew.run([(1,), (666,)]))
+    assert crew.workers == []
+
+
+@pytest.mark.parametrize(("value", "kind", "text"), [(-1, UserError, "not allowed"), (-2, RuntimeError, "a bug")])
+def test_an_error_in_a_job_is_raised_here(crew: Crew, value: int, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        list(crew.run([(1,), (value,)]))
+
+
+def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "from isfl.crew import Crew\n"
+        "from tests.test_workers import _twice\n"
+        "if __name__ == '__main__':\n"
+        "    crew = Crew(2, _twice, ('nowhere',))\n"
+        "    list(crew.run([(1,), (2,)]))\n"
+        "    print(*[worker.process.pid for worker in crew.workers], flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 20
+    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not any(_alive(pid) for pid in pids)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+# ---------------------------------------------------------------- the board
+
+
+def test_a_board_keeps_every_bit_and_the_layout() -> None:
+    weights: Weights = {
+        "conv": torch.randn(4, 3, 3, 3).to(memory_format=torch.channels_last),
+        "half": torch.randn(5).half(),
+        "count": torch.tensor(7),
+        "nothing": torch.zeros(0, 3),
+        "transposed": torch.randn(3, 4).t(),
+    }
+    board = Board(weights, rows=3)
+    board.write(1, weights)
+    for name, value in board.read(1).items():
+        assert torch.equal(value, weights[name]) and value.dtype == weights[name].dtype
+    assert board.read(1)["conv"].stride() == weights["conv"].stride()
+    assert not any(bool(value.any()) for value in board.read(0).values())
+    kept = board.copy(1, frozenset({"half", "count"}))
+    board.write(1, {"half": torch.zeros(5)})
+    assert kept.keys() == {"half", "count"} and torch.equal(kept["half"], weights["half"])
+    assert torch.equal(board.read(1)["conv"], weights["conv"])
