@@ -12,6 +12,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "isfl"
 ROOMS = [
     "errors",
+    "files",
+    "crew",
     "schema",
     "randomness",
     "theory",

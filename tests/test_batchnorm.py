@@ -49,7 +49,7 @@ def test_kept_local_means_that_statistics_never_leave_the_client() -> None:
     state = start(settings, engine)
     update = engine.train([TrainTask(1, 0, state.model, state.target[0])])[0]
     assert not names & update.model.keys()
-    assert engine.memories[0].statistics.keys() == names
+    assert engine.memory(0).statistics.keys() == names
     state, _ = federate(settings, engine)
     # The server's own statistics come from the public set, not from their initial values.
     assert not torch.equal(state.model["1.running_mean"], torch.zeros(8))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from isfl.experiment.metrics import metrics_of
-from isfl.federation.evaluation import ClassScores, Score, evaluate
-from tests.worlds import blobs, federate, network, settings_of
+from isfl.federation.evaluation import ClassScores, Score, class_scores, outcomes
+from tests.worlds import blobs, federate, last_scores, network, settings_of
 
 
 def test_top5_is_told_where_there_are_more_than_ten_classes() -> None:
@@ -26,15 +26,24 @@ def test_top5_is_told_where_there_are_more_than_ten_classes() -> None:
 
 def test_a_line_is_json_without_nan() -> None:
     _, reports = federate(settings_of("fedavg", training={"rounds": 1}))
-    unknown = dataclasses.replace(reports[0].standard, recall=np.array([0.5, np.nan, 1.0, 0.0]))
+    unknown = dataclasses.replace(last_scores(reports), recall=np.array([0.5, np.nan, 1.0, 0.0]))
     line = json.loads(json.dumps(metrics_of(dataclasses.replace(reports[0], standard=unknown)), allow_nan=False))
     assert line["recall"] == [0.5, None, 1.0, 0.0]
     assert line["rho_used"] is None and line["bound"] is None
 
 
+def test_rounds_between_evaluations_have_no_accuracy_and_the_last_round_always_has_one() -> None:
+    _, every = federate(settings_of("isfl", training={"rounds": 5}))
+    _, some = federate(settings_of("isfl", training={"rounds": 5, "evaluate_every": 2}))
+    lines = [metrics_of(report) for report in some]
+    assert [line["accuracy_standard"] is not None for line in lines] == [False, True, False, True, True]
+    assert lines[0].keys() == metrics_of(every[0]).keys()
+    assert lines[-1]["recall"] == metrics_of(every[-1])["recall"]
+
+
 def test_scores_by_class_add_up_to_the_total() -> None:
     data = blobs((30, 10, 5, 0), seed=0)
-    scores = evaluate(network(), data)
+    scores = class_scores(outcomes(network(), data), data.labels.numpy(), 4)
     assert np.nansum(scores.recall * data.class_counts) == pytest.approx(scores.total.correct)
     assert np.isnan(scores.recall[3]) and scores.total.samples == 45
     assert scores.total.correct_top5 == 45  # four classes: the first five are all of them

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from isfl import files
 from isfl.errors import UserError
 from isfl.experiment import checkpoints, directory
 from isfl.experiment.cells import run_or_resume
@@ -60,6 +61,28 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, list[
     return outcome(path)
 
 
+def test_worker_processes_write_the_same_run(tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]) -> None:
+    """Started with two workers, stopped, gone on with alone: nobody can tell."""
+    path = tmp_path / "run"
+    stop_after(path, 3, workers=2)
+    resume(path)
+    assert outcome(path) == whole
+
+
+def test_a_damaged_memory_of_a_client_falls_back_to_the_checkpoint_before(
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]
+) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 4)
+    newest = max((path / "clients").iterdir(), key=lambda file: file.name.partition("round")[2])
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    with pytest.warns(UserWarning, match=r"round-00004 is damaged \(clients/client-.* is not what it was"):
+        resume(path)
+    assert outcome(path) == whole
+    rounds = [file.stem.partition("round-")[2] for file in (path / "clients").iterdir()]
+    assert len(rounds) <= 2 * 4, "at most what the last two checkpoints need"
+
+
 def in_a_process(path: Path) -> subprocess.Popen[bytes]:
     """Run, or go on with, the tiny run in a process of its own; what it has to say goes to a file."""
     code = "import sys; from isfl.experiment.cells import run_or_resume; run_or_resume(sys.argv[1], sys.argv[2])"
@@ -91,22 +114,25 @@ def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
     assert outcome(path) == whole
 
 
-@pytest.mark.parametrize("moment", range(0, 60, 3))
+@pytest.mark.parametrize("moment", range(0, 80, 3))
 def test_killed_inside_any_write_and_resumed_a_run_ends_in_the_same_bits(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
     """The n-th time the run syncs something to disk, the process is gone, half of what it wrote behind it."""
     path, calls = tmp_path / "run", 0
-    real = os.fsync
+    real, safe = os.fsync, dict[int, int]()
 
     def die(descriptor: int) -> None:
         nonlocal calls
         calls += 1
+        file = os.fstat(descriptor)
         if calls == moment + 1:
             with contextlib.suppress(OSError):  # a directory cannot be cut
-                os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)  # only half had reached the disk
+                # Of what is new, only half had reached the disk.
+                os.ftruncate(descriptor, (safe.get(file.st_ino, 0) + file.st_size) // 2)
             os._exit(9)
         real(descriptor)
+        safe[file.st_ino] = file.st_size
 
     child = os.fork()
     if child == 0:
@@ -124,7 +150,7 @@ def test_killed_inside_any_write_and_resumed_a_run_ends_in_the_same_bits(
     assert outcome(path) == whole
 
 
-def stop_after(path: Path, rounds: int) -> None:
+def stop_after(path: Path, rounds: int, workers: int = 1) -> None:
     """A run that stopped cleanly after some rounds."""
 
     def on_round(line: dict[str, Any]) -> None:
@@ -132,7 +158,7 @@ def stop_after(path: Path, rounds: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(config(), path, on_round)
+        run(config(), path, on_round, workers)
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty manifest", "no tensors", "shorter", "longer"])
@@ -288,7 +314,7 @@ def test_what_is_no_run_directory_is_refused(tmp_path: Path, spoil: Any, message
 def test_a_full_disk_is_a_clear_error_and_the_run_can_go_on(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, real, full = tmp_path / "run", checkpoints.write_whole, False
+    path, real, full = tmp_path / "run", files.write_whole, False
 
     def limited(file: Path, content: bytes) -> None:
         if full and file.suffix == ".safetensors":

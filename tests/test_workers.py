@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,8 @@ class Closure(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.after = network(), lambda x: x
+        self.inner = network()
+        self.after: Callable[[Tensor], Tensor] = lambda x: x
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.after(self.inner(x))

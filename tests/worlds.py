@@ -20,6 +20,7 @@ from torch import nn
 from isfl.data import Dataset
 from isfl.engines import LocalEngine
 from isfl.federation import FederationState, RoundReport, Settings, run_round, start
+from isfl.federation.evaluation import ClassScores
 from isfl.federation.values import ClientUpdate, TrainTask
 
 CLASSES = 4
@@ -59,12 +60,12 @@ def engine_of(
     counts: Sequence[Sequence[int]] = COUNTS,
     model: nn.Module | None = None,
     kind: type[LocalEngine] = LocalEngine,
+    **options: Any,
 ) -> LocalEngine:
     model = copy.deepcopy(model) if model is not None else network()
     clients = [blobs(row, seed=100 + k) for k, row in enumerate(counts)]
-    return kind(
-        model, clients, public=blobs((8, 8, 8, 8), seed=7), test=blobs((20, 20, 20, 20), seed=8), settings=settings
-    )
+    public, test = blobs((8, 8, 8, 8), seed=7), blobs((20, 20, 20, 20), seed=8)
+    return kind(model, clients, public, test, settings, **options)
 
 
 def federate(
@@ -77,6 +78,12 @@ def federate(
         state, report = run_round(state, settings, engine)
         reports.append(report)
     return state, reports
+
+
+def last_scores(reports: Sequence[RoundReport]) -> ClassScores:
+    scores = reports[-1].standard
+    assert scores is not None, "the last round is always evaluated"
+    return scores
 
 
 def same_bits(one: FederationState, other: FederationState) -> bool:

@@ -31,7 +31,10 @@ app = typer.Typer(
 INTERRUPTED = 130
 """What a shell gives for a program ended by Ctrl-C."""
 
-Jobs = Annotated[int | None, typer.Option(min=1, help="runs at a time (default: one per core)", show_default=False)]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="processes: runs at a time, or workers of a single run (default: one per core)"),
+]
 
 app.add_typer(data_app, name="data")
 
@@ -43,8 +46,10 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="run directory (default: runs/NAME-DATE)", show_default=False)
     ] = None,
+    jobs: Jobs = None,
 ) -> None:
     """Run one experiment and write its run directory."""
+    workers = _workers(jobs)
     from isfl.experiment.config import load_config
     from isfl.experiment.run import run as run_experiment
     from isfl.terminal import run_progress, say
@@ -52,7 +57,7 @@ def run(
     settings = load_config(config, overrides or [])
     out = out or _fresh(config.stem)
     with _resumable(out), run_progress(_title(settings), settings.training.rounds) as on_round:
-        run_experiment(settings, out, on_round)
+        run_experiment(settings, out, on_round, workers)
     say(f"run directory: {out}")
 
 
@@ -79,13 +84,11 @@ def demo(
     jobs: Jobs = None,
 ) -> None:
     """FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew: about a minute."""
-    from importlib import resources
+    from isfl.experiment.config import demo_config
 
-    from isfl.experiment.config import parse_config
-
-    text = resources.files("isfl.experiment").joinpath("presets/demo.toml").read_text(encoding="utf-8")
-    settings = parse_config(text, "demo.toml")
-    _compare(settings, ["fedavg", "uniform-is", "isfl", "calibrated"], [0, 1, 2], out or _fresh("demo"), jobs, "demo")
+    _compare(
+        demo_config(), ["fedavg", "uniform-is", "isfl", "calibrated"], [0, 1, 2], out or _fresh("demo"), jobs, "demo"
+    )
 
 
 @app.command()
@@ -173,13 +176,24 @@ def resume(
             _finish_comparison(cells, directory, jobs, plan["title"])
         return
     run = RunDirectory.open(directory)
+    workers = _workers(jobs)
     if run.finished:
         say(f"{directory} is finished: nothing to do")
         return
     settings = config_from(run.config, str(directory / "config.json"))
     with _resumable(directory), run_progress(_title(settings), settings.training.rounds) as on_round:
-        resume_run(directory, on_round)
+        resume_run(directory, on_round, workers)
     say(f"run directory: {directory}")
+
+
+def _workers(jobs: int | None) -> int:
+    """How many; with more than one, what they are forked from starts to import at once."""
+    from isfl.crew import cores, warm_up
+
+    count = jobs or cores()
+    if count > 1:
+        warm_up()
+    return count
 
 
 def _title(config: Config) -> str:

@@ -15,6 +15,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
@@ -23,8 +24,8 @@ from typing import Any, Literal
 
 from isfl.errors import UserError, plain_warnings
 
-PRELOAD = ("isfl.engines.hands", "torch._dynamo")
-"""What engines' workers need; the second is what torch imports when the first optimiser is made."""
+PRELOAD = ("isfl.engines.hands",)
+"""What engines' workers need."""
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 5.0
 
@@ -126,10 +127,8 @@ class Crew:
         if not waiting:
             return
         worker.job = waiting.pop()
-        try:
+        with suppress(OSError):  # if it is gone, reading from it will tell
             worker.connection.send(jobs[worker.job])
-        except OSError:
-            pass  # it is gone: reading from it will tell
 
     def _replace(self, worker: _Worker, give_up: bool) -> _Worker:
         worker.connection.close()

@@ -50,7 +50,7 @@ class OneProcess:
         return (self.place.renew(*job) for job in jobs)
 
     def measure(self, plan: Plan, local: Sequence[Weights], reference: Weights) -> list[Measurements]:
-        return [self.place.measure(plan, part, local, reference) for part in range(len(plan.parts))]
+        return [self.place.measure(plan, part, local, reference) for part in range(len(plan))]
 
     def outcomes(self, rows: Sequence[tuple[Place, int, int]], model: Weights) -> list[Outcomes]:
         return [self.place.outcomes(*piece, model) for piece in rows]
@@ -99,7 +99,7 @@ class ManyProcesses:
             for row, weights in enumerate(group, start=first):
                 self.board.write(row, weights)
             rows = list(range(first, first + len(group)))
-            groups.append(self._in_order([("measure", plan, part, rows) for part in range(len(plan.parts))]))
+            groups.append(self._in_order([("measure", plan, part, rows) for part in range(len(plan))]))
         return [_together(parts) for parts in zip(*groups, strict=True)]
 
     def outcomes(self, rows: Sequence[tuple[Place, int, int]], model: Weights) -> list[Outcomes]:
@@ -145,7 +145,8 @@ def _workplace(
         if kind == "measure":
             plan, part, rows = parts
             return place.measure(plan, part, [board.read(row) for row in rows], reference)
-        return place.outcomes(*parts, reference)
+        where, start, stop = parts
+        return place.outcomes(where, start, stop, reference)
 
     return handle
 

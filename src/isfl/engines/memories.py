@@ -7,7 +7,7 @@ named after client and round, so that a round which is done again never writes o
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from safetensors.torch import load, save
@@ -23,7 +23,7 @@ LOCAL, STATISTICS = "local_model/", "statistics/"
 class Remembered:
     """A client's memory: what is small as it is, its weights by the name of their file."""
 
-    small: ClientMemory = ClientMemory()
+    small: ClientMemory = field(default_factory=ClientMemory)
     file: str | None = None
     sha256: str = ""
 

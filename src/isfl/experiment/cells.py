@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isfl.crew import Crew, Handler, cores
 from isfl.errors import UserError
-from isfl.experiment.checkpoints import appear, write_whole
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, read_lines, refuse_used, told_when_full
-from isfl.experiment.workers import run_jobs
+from isfl.files import appear, write_whole
 
 PLAN = "cells.json"
 
@@ -115,25 +114,39 @@ def planned_cells(out: Path, *, wanted: bool = False) -> tuple[dict[str, Any], l
 
 
 def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence[Cell]], None]) -> None:
-    """Run what is not finished yet, `jobs` at a time (default: one per core)."""
+    """Run what is not finished yet, `jobs` at a time (default: one per core); the cores share a single run."""
     for cell in cells:
         _refuse_other(cell.config, cell.out)
     work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells if not cell.finished]
-    if work:
-        run_jobs(run_or_resume, work, jobs or os.cpu_count() or 1, lambda: watch(cells))
+    processes = jobs or cores()
+    if len(work) == 1:
+        run_or_resume(*work[0], lambda line: watch(cells), processes)
+    elif work:
+        crew = Crew(min(processes, len(work)), _cell_worker)
+        try:
+            for _ in crew.run(work, lambda: watch(cells)):
+                pass
+        finally:
+            crew.close()
     watch(cells)
 
 
-def run_or_resume(config: str, out: str) -> None:
-    """One cell, in a worker process."""
+def _cell_worker(number: int) -> Handler:
+    return run_or_resume
+
+
+def run_or_resume(
+    config: str, out: str, on_round: Callable[[dict[str, Any]], None] = lambda line: None, workers: int = 1
+) -> None:
+    """One cell."""
     from isfl.experiment.run import resume, run
 
     settings, path = Config.model_validate_json(config), Path(out)
     if path.exists():
         _refuse_other(settings, path)
-        resume(path)
+        resume(path, on_round, workers)
     else:
-        run(settings, path)
+        run(settings, path, on_round, workers)
 
 
 def _refuse_other(config: Config, out: Path) -> None:

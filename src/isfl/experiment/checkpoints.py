@@ -3,19 +3,17 @@
 A checkpoint is two files: `round-N.safetensors` with every tensor and array, and `round-N.json` with the configuration
 it belongs to, the length and SHA-256 of the growing files so far, and a SHA-256 of all of that and the tensors. Each is
 written under a temporary name, synced and renamed, the JSON last: where it stands, the checkpoint is complete. The last
-two are kept, so that a damaged one can be passed over. No pickle: nothing executes on reading.
+two are kept, so that a damaged one can be passed over. Weights that clients remember stay in the files their engine
+wrote (`clients/`); the JSON names them, with their SHA-256. No pickle: nothing executes on reading.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,57 +21,24 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from isfl.engines.memories import Remembered
 from isfl.federation.values import ClientMemory, FederationState, Rho, ServerMemory, Weights
+from isfl.files import write_whole
 
 KEPT = 2
-FORMAT = 1
+FORMAT = 2
+CLIENTS = "clients"
+"""Where in a run directory the weights are that clients remember."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     state: FederationState
-    memories: dict[int, ClientMemory]
+    memories: dict[int, Remembered]
     lengths: dict[str, int]
     """Bytes of each growing file that belong to the rounds so far."""
     config: str
     """SHA-256 of the configuration."""
-
-
-def appear(path: Path, files: Mapping[str, bytes]) -> None:
-    """A new directory with these files in it, whole or not at all; what an earlier attempt left behind is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{path.name[:100]}-draft-"
-    for stale in path.parent.glob(f"{prefix}*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=path.parent) as scratch:
-        draft = Path(scratch) / "directory"
-        draft.mkdir()
-        for name, content in files.items():
-            write_whole(draft / name, content)
-        draft.rename(path)
-
-
-def write_whole(file: Path, content: bytes) -> None:
-    """The file appears with all its content, on disk, or not at all; the disk may fill up at any moment."""
-    temporary = file.with_name(file.name + ".tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-        _sync_directory(file.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
@@ -89,12 +54,16 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
             name: {"bytes": length, "sha256": _prefix_digest(run / name, length)}
             for name, length in checkpoint.lengths.items()
         },
+        "clients": {
+            str(k): {"file": memory.file, "sha256": memory.sha256}
+            for k, memory in checkpoint.memories.items()
+            if memory.file is not None
+        },
     }
     write_whole(directory / f"round-{number:05d}.safetensors", content)
     manifest = {**described, "sha256": _digest(described, content)}
     write_whole(directory / f"round-{number:05d}.json", json.dumps(manifest, indent=2).encode())
-    kept = {file.stem for file in sorted(directory.glob("round-*.json"))[-KEPT:]}
-    _keep(directory, kept)
+    _keep(run, sorted(directory.glob("round-*.json"))[-KEPT:])
 
 
 def latest_checkpoint(run: Path) -> Checkpoint | None:
@@ -108,9 +77,9 @@ def latest_checkpoint(run: Path) -> Checkpoint | None:
             rest = "going back to the one before" if i + 1 < len(candidates) else "beginning again"
             warnings.warn(f"{manifest_file.stem} is damaged ({error}); {rest}", stacklevel=2)
         else:
-            _keep(directory, {file.stem for file in candidates[i:]})
+            _keep(run, candidates[i:])
             return checkpoint
-    _keep(directory, set())
+    _keep(run, [])
     return None
 
 
@@ -124,6 +93,11 @@ def _read(run: Path, manifest_file: Path) -> Checkpoint:
         if _prefix_digest(run / name, prefix["bytes"]) != prefix["sha256"]:
             raise ValueError(f"{name} is not what it was")
     state, memories = unpack(load(content))
+    for k, kept in manifest["clients"].items():
+        stored = (run / CLIENTS / kept["file"]).read_bytes()
+        if hashlib.sha256(stored).hexdigest() != kept["sha256"]:
+            raise ValueError(f"{CLIENTS}/{kept['file']} is not what it was")
+        memories[int(k)] = replace(memories.get(int(k), Remembered()), **kept)
     lengths = {name: prefix["bytes"] for name, prefix in manifest["files"].items()}
     return Checkpoint(state, memories, lengths, manifest["config"])
 
@@ -139,25 +113,36 @@ def _prefix_digest(file: Path, length: int) -> str:
         return hashlib.sha256(stream.read(length)).hexdigest()
 
 
-def _keep(directory: Path, stems: set[str]) -> None:
+def _keep(run: Path, manifests: Sequence[Path]) -> None:
     """Remove everything that belongs to no kept checkpoint, also what a killed process left half done."""
-    for file in directory.glob("round-*"):
+    stems = {file.stem for file in manifests}
+    for file in (run / "checkpoints").glob("round-*"):
         if file.stem not in stems or file.suffix == ".tmp":
             file.unlink(missing_ok=True)
+    if (run / CLIENTS).is_dir():
+        named = {name for manifest in manifests for name in _client_files(manifest)}
+        for file in (run / CLIENTS).glob("client-*"):
+            if file.name not in named:
+                file.unlink(missing_ok=True)
 
 
-def pack(state: FederationState, memories: Mapping[int, ClientMemory]) -> Weights:
-    """State and memories as one flat dictionary of tensors; what is None is left out."""
+def _client_files(manifest: Path) -> set[str]:
+    """What a checkpoint names; nothing, if it cannot be read: then it is damaged and will be passed over."""
+    try:
+        return {kept["file"] for kept in json.loads(manifest.read_text(encoding="utf-8"))["clients"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()
+
+
+def pack(state: FederationState, memories: Mapping[int, Remembered]) -> Weights:
+    """State and the small part of memories as one flat dictionary of tensors; what is None is left out."""
     flat: Weights = {"state/round": torch.tensor(state.round)}
     _put(flat, "state/model", state.model)
     _put(flat, "state/first", state.server.first)
     _put(flat, "state/second", state.server.second)
     for name in ("target", "sizes", "counts", "probabilities"):
         _put_array(flat, f"state/{name}", getattr(state, name))
-    for k, memory in memories.items():
-        if memory.local_model is not None:
-            _put(flat, f"client/{k}/local_model", memory.local_model)
-        _put(flat, f"client/{k}/statistics", memory.statistics)
+    for k, memory in ((k, remembered.small) for k, remembered in memories.items()):
         _put_array(flat, f"client/{k}/probabilities", memory.probabilities)
         if memory.rho is not None:
             rho = np.array([memory.rho.used, memory.rho.paper, memory.rho.minimum])
@@ -165,7 +150,7 @@ def pack(state: FederationState, memories: Mapping[int, ClientMemory]) -> Weight
     return flat
 
 
-def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, ClientMemory]]:
+def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, Remembered]]:
     """The inverse of `pack`."""
 
     def array(name: str) -> np.ndarray | None:
@@ -185,12 +170,11 @@ def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, Clien
     memories = {}
     for k in sorted({int(name.split("/")[1]) for name in flat if name.startswith("client/")}):
         rho = array(f"client/{k}/rho")
-        memories[k] = ClientMemory(
-            local_model=_take(flat, f"client/{k}/local_model") or None,
-            statistics=_take(flat, f"client/{k}/statistics"),
+        small = ClientMemory(
             probabilities=array(f"client/{k}/probabilities"),
             rho=None if rho is None else Rho(*(float(value) for value in rho)),
         )
+        memories[k] = Remembered(small)
     return state, memories
 
 

@@ -6,6 +6,7 @@ split.json            class counts of every client and of the public set
 metrics.jsonl         one JSON object a round, appended as it happens
 probabilities.jsonl   the probabilities of every client, a round a line
 checkpoints/          the last two rounds, whole (see checkpoints.py)
+clients/              weights that clients remember, where the scheme lets them remember any
 model.safetensors     the global model after the last round: the run is finished
 """
 
@@ -28,12 +29,16 @@ from typing import Any
 
 from safetensors.torch import save
 
+from isfl.engines.memories import Remembered
 from isfl.errors import UserError
-from isfl.experiment.checkpoints import Checkpoint, appear, latest_checkpoint, save_checkpoint, write_whole
-from isfl.federation.values import ClientMemory, FederationState, Weights
+from isfl.experiment.checkpoints import CLIENTS, Checkpoint, latest_checkpoint, save_checkpoint
+from isfl.federation.values import FederationState, Weights
+from isfl.files import appear, write_whole
 
 FORMAT = 1
 GROWING = ("metrics.jsonl", "probabilities.jsonl")
+
+__all__ = ["CLIENTS", "GROWING", "RunDirectory", "environment", "read_lines", "refuse_used", "told_when_full"]
 
 
 class RunDirectory:
@@ -111,7 +116,7 @@ class RunDirectory:
     def record(
         self,
         state: FederationState,
-        memories: Mapping[int, ClientMemory],
+        memories: Mapping[int, Remembered],
         metrics: Mapping[str, Any],
         probabilities: Mapping[str, Any],
     ) -> None:

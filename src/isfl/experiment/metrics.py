@@ -14,21 +14,8 @@ from isfl.theory.arrays import Array
 
 def metrics_of(report: RoundReport) -> dict[str, Any]:
     """Plain numbers; `None` stands for what was not measured. Accuracies are shares between 0 and 1."""
-    everyone = sum(report.clients.values(), Score(0, 0, 0))
-    classes = len(report.standard.recall)
-    worst = min(sorted(report.clients), key=lambda k: report.clients[k].accuracy)
-    line: dict[str, Any] = {
-        "round": report.round,
-        "accuracy_standard": report.standard.total.accuracy,
-        "accuracy_global": everyone.accuracy,
-    }
-    if classes > 10:
-        line["accuracy_standard_top5"] = report.standard.total.accuracy_top5
-        line["accuracy_global_top5"] = everyone.accuracy_top5
+    line: dict[str, Any] = {"round": report.round, **_accuracy(report)}
     line |= {
-        "recall": _numbers(report.standard.recall),
-        "worst_client": worst,
-        "worst_client_accuracy": report.clients[worst].accuracy,
         "train_loss": report.train_loss,
         "rho_used": report.rho_used,
         "rho_paper": report.rho_paper,
@@ -56,6 +43,27 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
             "step_condition": report.bound.step_condition,
         }
     return line
+
+
+def _accuracy(report: RoundReport) -> dict[str, Any]:
+    """Accuracies; the same keys with None in a round that was not evaluated."""
+    if report.standard is None:
+        names = ("accuracy_standard", "accuracy_global", "recall", "worst_client", "worst_client_accuracy")
+        return dict.fromkeys(names)
+    everyone = sum(report.clients.values(), Score(0, 0, 0))
+    worst = min(sorted(report.clients), key=lambda k: report.clients[k].accuracy)
+    found: dict[str, Any] = {
+        "accuracy_standard": report.standard.total.accuracy,
+        "accuracy_global": everyone.accuracy,
+    }
+    if len(report.standard.recall) > 10:
+        found["accuracy_standard_top5"] = report.standard.total.accuracy_top5
+        found["accuracy_global_top5"] = everyone.accuracy_top5
+    return found | {
+        "recall": _numbers(report.standard.recall),
+        "worst_client": worst,
+        "worst_client_accuracy": report.clients[worst].accuracy,
+    }
 
 
 def probabilities_of(report: RoundReport) -> dict[str, Any]:

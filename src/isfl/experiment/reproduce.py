@@ -111,7 +111,8 @@ def _speedup(cells: Sequence[Cell], group: str, label: str) -> float | None:
     ratios = []
     for seed in runs.keys() & reference.keys():
         goal = reference[seed][-1]["accuracy_standard"]
-        reached = [line["round"] for line in runs[seed] if line["accuracy_standard"] >= goal]
+        evaluated = [line for line in runs[seed] if line["accuracy_standard"] is not None]
+        reached = [line["round"] for line in evaluated if line["accuracy_standard"] >= goal]
         if not reached:
             return None
         ratios.append(len(reference[seed]) / reached[0])

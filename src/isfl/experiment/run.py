@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,15 @@ import torch
 from torch import nn
 
 from isfl.data import Dataset, load, partition
-from isfl.data.dataset import joined
+from isfl.data.dataset import Population
 from isfl.data.features import seen_by
 from isfl.data.splits import FeatureSplit
 from isfl.engines import LocalEngine
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
-from isfl.experiment.directory import RunDirectory, environment, refuse_used
+from isfl.experiment.directory import CLIENTS, RunDirectory, environment, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import FederationState, run_round, start
-from isfl.federation.training import new_optimizer
 from isfl.models import build_model, check_output
 
 OnRound = Callable[[dict[str, Any]], None]
@@ -35,7 +34,7 @@ class Problem:
     """Everything a configuration asks for, in memory."""
 
     model: nn.Module
-    clients: list[Dataset]
+    clients: Population
     public: Dataset
     test: Dataset
     class_names: tuple[str, ...]
@@ -45,41 +44,49 @@ def prepare(config: Config) -> Problem:
     """Load, split and build."""
     source = load(config.data)
     parts = partition(config.split, source.train.labels.numpy(), config.data.public, config.seed)
-    clients = [source.train.subset(indices) for indices in parts.clients]
+    bounds = np.cumsum([0, *(len(indices) for indices in parts.clients)])
+    clients = Population(source.train.subset(np.concatenate(parts.clients)), bounds)
     if isinstance(config.split, FeatureSplit):
-        clients = [seen_by(k, data, config.split, config.seed) for k, data in enumerate(clients)]
+        clients = Population.of([seen_by(k, data, config.split, config.seed) for k, data in enumerate(clients)])
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
-        clients = [joined(clients)]
+        clients = Population(clients.data, bounds[[0, -1]])
     model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
     check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
     return Problem(model, clients, source.train.subset(parts.public), source.test, source.class_names)
 
 
-def begin(config: Config) -> tuple[Problem, LocalEngine, FederationState]:
+def begin(
+    config: Config, workers: int = 1, directory: Path | None = None
+) -> tuple[Problem, LocalEngine, FederationState]:
     """Everything up to the first round: any request that cannot be met fails here."""
     problem = prepare(config)
-    engine = LocalEngine(problem.model, problem.clients, problem.public, problem.test, config)
+    engine = LocalEngine(
+        problem.model, problem.clients, problem.public, problem.test, config, workers=workers, directory=directory
+    )
     return problem, engine, start(config, engine)
 
 
-def run(config: Config, out: Path, on_round: OnRound = lambda line: None) -> None:
-    """A new run; `on_round` sees each line of metrics as it is written."""
+def run(config: Config, out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -> None:
+    """A new run; `on_round` sees each line of metrics as it is written.
+
+    `workers` processes share the work of a round; their number changes nothing but the time it takes.
+    """
     refuse_used(out)
-    problem, engine, state = begin(config)
+    problem, engine, state = begin(config, workers, out / CLIENTS)
     _warn_of_unknown_classes(problem, config)
     directory = RunDirectory.create(out, config.model_dump(mode="json"), _describe(problem))
-    with directory.locked():
+    with directory.locked(), engine:
         _go_on(directory, config, engine, state, on_round)
 
 
-def resume(out: Path, on_round: OnRound = lambda line: None) -> None:
+def resume(out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -> None:
     """Go on with a run that was stopped, from its last whole checkpoint, as if it had never been."""
     directory = RunDirectory.open(out)
     with directory.locked():
         if directory.finished:
             return
         config = config_from(directory.config, str(out / "config.json"))
-        problem, engine, state = begin(config)
+        problem, engine, state = begin(config, workers, out / CLIENTS)
         if directory.split != _describe(problem):
             raise UserError(f"{out}: the data is not what it was when the run began; put it back, or start a new run")
         checkpoint = directory.restore()
@@ -87,14 +94,14 @@ def resume(out: Path, on_round: OnRound = lambda line: None) -> None:
             state = checkpoint.state
             engine.memories.update(checkpoint.memories)
         _warn_of_other_versions(directory)
-        _go_on(directory, config, engine, state, on_round)
+        with engine:
+            _go_on(directory, config, engine, state, on_round)
 
 
 def _go_on(
     directory: RunDirectory, config: Config, engine: LocalEngine, state: FederationState, on_round: OnRound
 ) -> None:
     torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
-    new_optimizer(config.training.optimizer, list(engine.model.parameters()))  # the first one loads half of torch
     while state.round < config.training.rounds:
         state, report = run_round(state, config, engine)
         line = metrics_of(report)
@@ -136,7 +143,7 @@ def _describe(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _digest(parts: list[Dataset]) -> str:
+def _digest(parts: Sequence[Dataset]) -> str:
     """Of every sample, so that a run is never resumed on other data."""
     digest = hashlib.sha256()
     for data in parts:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset
 from isfl.federation.drawing import Stream, class_probabilities, epoch_size, epochs_by_class, epochs_by_sample
@@ -77,7 +77,7 @@ def train_client(
     ):
         result = train(model, data, draw, training, logit_offset=offset, term=term)
 
-    trained: Weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    trained: Weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
     update = ClientUpdate(
         client=task.client,
         num_samples=len(data),
@@ -115,7 +115,7 @@ def renew_at_client(
     # Statistics kept local stay out of the comparison, as they do at the server, which does not have them.
     shared = without(memory.local_model, frozenset(memory.statistics))
     local.load_state_dict({**task.model, **shared})
-    estimate = estimate_lipschitz([local], model, *public.everything(), data.num_classes)
+    estimate = estimate_lipschitz([local], model, *_on(model, public), data.num_classes, method=rule.estimator)
     shares = data.class_counts[None] / len(data)
     result = renew(rule, task.target[None], shares, memory.probabilities[None], estimate.values)
     report = RenewalReport(
@@ -140,6 +140,13 @@ def _probabilities(task: TrainTask, data: Dataset, settings: Settings, memory: C
 
 def _by_gradient_norm(model: nn.Module, data: Dataset) -> Array:
     """ISFedAvg's weights. Samples whose gradient is not finite get none; if nothing is left, all get the same."""
-    norms = sample_gradient_norms(model, *data.everything()).numpy()
+    norms = sample_gradient_norms(model, *_on(model, data)).numpy()
     weights = np.where(np.isfinite(norms), norms, 0.0)
     return weights if weights.sum() > 0 else np.ones(len(data))
+
+
+def _on(model: nn.Module, data: Dataset) -> tuple[Tensor, Tensor]:
+    """All samples, where the model is."""
+    device = next(model.parameters()).device
+    inputs, labels = data.everything()
+    return inputs.to(device), labels.to(device)

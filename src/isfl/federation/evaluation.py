@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from isfl.smoothness.models import evaluation_mode
 from isfl.theory.arrays import Array
 
 BATCH = 500
+"""Samples a forward pass; part of a result's last bits."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +47,48 @@ class ClassScores:
     loss: Array
 
 
-def evaluate(model: nn.Module, data: Dataset) -> ClassScores:
+@dataclass(frozen=True)
+class Outcomes:
+    """Sample by sample: was the first answer right, was it among the first five, and the loss."""
+
+    correct: np.ndarray
+    correct_top5: np.ndarray
+    loss: np.ndarray
+
+    def rows(self, start: int, stop: int) -> Outcomes:
+        return Outcomes(self.correct[start:stop], self.correct_top5[start:stop], self.loss[start:stop])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Outcomes]) -> Outcomes:
+        return cls(
+            np.concatenate([part.correct for part in parts]),
+            np.concatenate([part.correct_top5 for part in parts]),
+            np.concatenate([part.loss for part in parts]),
+        )
+
+
+def outcomes(model: nn.Module, data: Dataset) -> Outcomes:
     """One pass over the data in eval mode."""
-    classes = data.num_classes
-    correct, losses, top5 = np.zeros(classes), np.zeros(classes), 0
-    with evaluation_mode(model), torch.no_grad():
+    device = next(model.parameters()).device
+    found = []
+    with evaluation_mode(model), torch.inference_mode():
         for start in range(0, len(data), BATCH):
-            inputs, labels = data.batch(slice(start, start + BATCH))
+            inputs, labels = (part.to(device) for part in data.batch(slice(start, start + BATCH)))
             logits = model(inputs)
-            hit = (logits.argmax(1) == labels).double()
-            loss = F.cross_entropy(logits, labels, reduction="none").double()
-            correct += np.bincount(labels.numpy(), weights=hit.numpy(), minlength=classes)
-            losses += np.bincount(labels.numpy(), weights=loss.numpy(), minlength=classes)
-            top5 += int((logits.topk(min(5, classes), dim=1).indices == labels[:, None]).any(1).sum())
-    counts = data.class_counts
+            first = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
+            loss = F.cross_entropy(logits, labels, reduction="none")
+            right = logits.argmax(1) == labels
+            found.append(Outcomes(right.cpu().numpy(), first.any(1).cpu().numpy(), loss.double().cpu().numpy()))
+    return Outcomes.joined(found)
+
+
+def score(found: Outcomes) -> Score:
+    return Score(len(found.correct), int(found.correct.sum()), int(found.correct_top5.sum()))
+
+
+def class_scores(found: Outcomes, labels: np.ndarray, classes: int) -> ClassScores:
+    counts = np.bincount(labels, minlength=classes)
+    correct = np.bincount(labels, weights=found.correct, minlength=classes)
+    losses = np.bincount(labels, weights=found.loss, minlength=classes)
     with np.errstate(invalid="ignore"):
-        return ClassScores(Score(len(data), int(correct.sum()), top5), correct / counts, losses / counts)
+        return ClassScores(score(found), correct / counts, losses / counts)

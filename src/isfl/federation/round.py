@@ -46,7 +46,8 @@ class RoundReport:
     participants: tuple[int, ...]
     refused: Mapping[int, str]
     train_loss: float | None
-    standard: ClassScores
+    standard: ClassScores | None
+    """None in rounds that are not evaluated."""
     clients: Mapping[int, Score]
     probabilities: Mapping[int, Array]
     """What each client drew with in this round, or would have, as far as it may be seen."""
@@ -93,15 +94,16 @@ def start(settings: Settings, engine: Engine) -> FederationState:
 
 def participants(settings: Settings, clients: int, round: int) -> list[int]:
     """Who takes part: a random share, the same for every engine; at least one."""
-    count = max(1, round_half_up(settings.training.participation * clients))
+    count = participant_count(settings, clients)
     if count >= clients:
         return list(range(clients))
     chosen = generator(settings.seed, Purpose.PARTICIPATION, round=round).choice(clients, count, replace=False)
     return sorted(int(client) for client in chosen)
 
 
-def round_half_up(value: float) -> int:
-    return int(np.floor(value + 0.5))
+def participant_count(settings: Settings, clients: int) -> int:
+    """How many take part: the share rounded half up, at least one."""
+    return max(1, int(np.floor(settings.training.participation * clients + 0.5)))
 
 
 def run_round(state: FederationState, settings: Settings, engine: Engine) -> tuple[FederationState, RoundReport]:
@@ -141,7 +143,10 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
             admitted = []
 
     evaluation_began = time.perf_counter()
-    standard, clients = engine.evaluate(new.model)
+    standard: ClassScores | None = None
+    clients: Mapping[int, Score] = {}
+    if number % settings.training.evaluate_every == 0 or number == settings.training.rounds:
+        standard, clients = engine.evaluate(new.model)
     evaluation_seconds = time.perf_counter() - evaluation_began
 
     is_isfl = settings.importance_sampling is not None

@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 from isfl.schema import Part
 from isfl.theory.probabilities import SolverName
 
+EstimatorName = Literal["exact", "class-mean", "last-layer"]
+
 # ---------------------------------------------------------------- how a client samples
 
 
@@ -54,6 +56,10 @@ class ImportanceSampling(Part):
     solver: SolverName = "paper"
     floor: float = Field(0.05, ge=0, le=1, description="lowest IS weight: q_i >= floor * p^k_i")
     target_floor: float = Field(0.0, ge=0, le=1, description="q_i >= target_floor * p_i")
+    estimator: EstimatorName = Field(
+        "exact",
+        description="how L is measured: by its definition, on class means, or on the output layer alone (cheapest)",
+    )
     where: Literal["server", "client"] = Field(
         "server", description="who computes the probabilities; at the client, class counts never leave it"
     )

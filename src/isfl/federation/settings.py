@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from isfl.federation.scheme import ImportanceSampling, Scheme
+from isfl.federation.scheme import EstimatorName, ImportanceSampling, Scheme
 from isfl.schema import Part, default_choice
 from isfl.theory.arrays import shares
 
@@ -43,6 +43,9 @@ class Training(Part):
     sampling_ratio: float = Field(1.0, gt=0, le=1, description="SR: an epoch draws floor(SR * |D_k|) samples")
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
     optimizer: Optimizer = Adam()
+    evaluate_every: int = Field(
+        1, ge=1, description="measure accuracy every so many rounds (and after the last): it costs a pass over all data"
+    )
     batchnorm: Literal["average", "local", "group"] = Field(
         "average",
         description="BatchNorm statistics: averaged like parameters, kept local "
@@ -115,6 +118,17 @@ class Settings(Part):
         """Private ISFL: clients find their own probabilities."""
         rule = self.importance_sampling
         return rule is not None and rule.where == "client"
+
+    @property
+    def measures_lipschitz(self) -> bool:
+        """Whether the server compares local models with the global one."""
+        at_server = self.importance_sampling is not None and not self.renews_at_client
+        return at_server or (self.diagnostics.lipschitz and not self.renews_at_client)
+
+    @property
+    def estimator(self) -> EstimatorName:
+        """How Lipschitz values are measured; diagnostics take the definition."""
+        return "exact" if self.importance_sampling is None else self.importance_sampling.estimator
 
     @property
     def hides_counts(self) -> bool:

@@ -26,8 +26,10 @@ def draw_curves(
     factor = 100.0 if metric.startswith("accuracy") else 1.0
     for i, (scheme, paths) in enumerate(runs.items()):
         lines = [read_lines(path / "metrics.jsonl") for path in paths]
-        rounds = [line["round"] for line in lines[0]]
+        rounds = np.array([line["round"] for line in lines[0]])
         values = factor * np.array([[line[metric] for line in run] for run in lines], dtype=float)
+        measured = np.isfinite(values).any(axis=0)  # not every round need be evaluated
+        rounds, values = rounds[measured], values[:, measured]
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
         axis.plot(rounds, values.mean(axis=0), color=colour, marker=marker, ms=5, label=scheme)
         axis.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.12, linewidth=0)

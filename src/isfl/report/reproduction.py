@@ -13,9 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from isfl.experiment.cells import Cell
-from isfl.experiment.checkpoints import write_whole
 from isfl.experiment.directory import read_lines, told_when_full
 from isfl.experiment.reproduce import Result, published, results_of
+from isfl.files import write_whole
 from isfl.report.curves import COLOURS, MARKERS, draw_curves, tidy
 
 SCALES = {

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from isfl.experiment.checkpoints import write_whole
 from isfl.experiment.compare import Summary
 from isfl.experiment.directory import told_when_full
+from isfl.files import write_whole
 
 HEADINGS = ("scheme", "D_S %", "D_G %", "worst client %", "extra %", "seconds")
 
