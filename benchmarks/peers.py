@@ -48,7 +48,11 @@ def measure(quick: bool, images: int | None = None, repetitions: int | None = No
         "rows": [_row(summary) for summary in summaries.values()],
         "missed": missed,
         "notes": [f"{name} was not measured: {why}" for name, why in not_measured.items()]
-        + [f"{v.contestant} failed in repetition {v.repetition + 1}: {v.failure}" for v in visits if v.failure]
+        + [
+            f"{v.contestant} failed in repetition {v.repetition + 1}: {v.failure}"
+            for v in visits
+            if v.failure and v.contestant not in not_measured
+        ]
         + [f"not judged: {bar}" for bar in unjudged],
         "versions": {v.contestant: v.versions for v in visits},
         "visits": [dataclasses.asdict(v) for v in visits],
