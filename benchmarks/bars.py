@@ -1,0 +1,78 @@
+"""From measurements to a table and to the bars that are met or missed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.contest import Visit
+
+OURS, PLAIN, BIG = "isfl-2", "plain", "flower"
+LEAST_SPEED = 1.6
+"""Times the plain loop's."""
+MOST_MEMORY = 0.5
+"""Times Flower's."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    contestant: str
+    seconds: float
+    """Median over all rounds, like the next two."""
+    images_a_second: float
+    cpu_seconds: float
+    peak_bytes: int
+    """The largest of all visits."""
+    speed: float | None
+    """Against the plain loop: the median of what each repetition says, whose visits lie side by side in time."""
+
+
+def summarise(visits: Sequence[Visit]) -> dict[str, Summary]:
+    """By contestant; those without a measured round are missing."""
+    plain = {v.repetition: _seconds(v) for v in visits if v.contestant == PLAIN and v.rounds}
+    summaries = {}
+    for name in dict.fromkeys(v.contestant for v in visits if v.rounds):
+        own = [v for v in visits if v.contestant == name and v.rounds]
+        rounds = [r for v in own for r in v.rounds]
+        ratios = [plain[v.repetition] / _seconds(v) for v in own if v.repetition in plain]
+        summaries[name] = Summary(
+            contestant=name,
+            seconds=median(r.seconds for r in rounds),
+            images_a_second=median(r.images / r.seconds for r in rounds),
+            cpu_seconds=median(r.cpu_seconds for r in rounds),
+            peak_bytes=max(v.peak_bytes for v in own),
+            speed=median(ratios) if ratios else None,
+        )
+    return summaries
+
+
+def _seconds(visit: Visit) -> float:
+    return median(r.seconds for r in visit.rounds)
+
+
+def judge(summaries: dict[str, Summary]) -> tuple[list[str], list[str]]:
+    """Bars that are missed, and bars that cannot be judged because a peer was not measured."""
+    missed = [f"{name} was not measured" for name in (OURS, PLAIN) if name not in summaries]
+    if missed:
+        return missed, []
+    ours, unjudged = summaries[OURS], []
+    assert ours.speed is not None
+    if ours.speed < LEAST_SPEED:
+        missed.append(f"{OURS} is {ours.speed:.2f} times as fast as the plain loop; at least {LEAST_SPEED} is due")
+    for peer in (PLAIN, "flower", "pfl"):
+        if peer not in summaries:
+            unjudged.append(f"CPU seconds a round of {OURS} against {peer}")
+        elif ours.cpu_seconds >= summaries[peer].cpu_seconds:
+            missed.append(
+                f"{OURS} takes {ours.cpu_seconds:.2f} CPU seconds a round, {peer} {summaries[peer].cpu_seconds:.2f}; "
+                "less is due"
+            )
+    if BIG not in summaries:
+        unjudged.append(f"peak memory of {OURS} against {BIG}")
+    elif ours.peak_bytes > MOST_MEMORY * summaries[BIG].peak_bytes:
+        missed.append(
+            f"{OURS} takes {ours.peak_bytes / 1e6:.0f} MB at its peak, {BIG} {summaries[BIG].peak_bytes / 1e6:.0f} MB; "
+            f"at most {MOST_MEMORY} times that is due"
+        )
+    return missed, unjudged

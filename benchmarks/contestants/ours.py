@@ -1,0 +1,59 @@
+"""isfl's local engine: FedAvg without evaluation, with as many worker processes as told."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+
+from benchmarks.contestants.clock import Clock
+from benchmarks.contestants.work import BATCH_SIZE, CLIENTS, LEARNING_RATE, arrays_of, from_arguments
+from isfl.data import Dataset
+from isfl.engines import LocalEngine
+from isfl.federation import Settings
+from isfl.federation.aggregation import aggregate
+from isfl.federation.values import ServerMemory, TrainTask
+from isfl.models.resnet import resnet8
+
+
+def main() -> None:
+    work = from_arguments()
+    # An engine that cannot start its workers warns and goes on with one: that is not what is measured here.
+    warnings.simplefilter("error", UserWarning)
+    settings = Settings.model_validate(
+        {
+            "scheme": "fedavg",
+            "training": {
+                "rounds": work.rounds,
+                "local_epochs": 1,
+                "batch_size": BATCH_SIZE,
+                "optimizer": {"kind": "adam", "lr": LEARNING_RATE},
+            },
+        }
+    )
+    clients = []
+    for client in range(CLIENTS):
+        images, labels = arrays_of(work.folder, client)
+        clients.append(Dataset(torch.from_numpy(images.copy()), torch.from_numpy(labels.copy()), 10))
+    unused = clients[0].subset(np.arange(10))
+    torch.manual_seed(0)
+    # Imported, not read from its file as for the peers: only so can it be sent to worker processes.
+    model_to_train = resnet8((3, 32, 32), 10)
+    with LocalEngine(model_to_train, clients, unused, unused, settings, workers=work.workers) as engine:
+        engine.introduce()
+        model, memory = engine.initial_model(), ServerMemory()
+        target = np.full(10, 0.1)
+        clock = Clock("torch")
+        clock.ready()
+        for number in range(1, work.rounds + 1):
+            clock.begin()
+            updates = engine.train([TrainTask(number, client, model, target) for client in range(CLIENTS)])
+            updates = sorted(updates, key=lambda update: update.client)
+            model, memory = aggregate(settings.scheme.aggregation, model, updates, memory, engine.facts.parameters)
+            images_seen = sum(update.training_evaluations for update in updates)
+            clock.end(images_seen, float(np.mean([update.train_loss for update in updates])))
+
+
+if __name__ == "__main__":  # worker processes may import this module
+    main()

@@ -1,0 +1,30 @@
+"""The images that all contestants train on: ten clients' i.i.d. slices of CIFAR-10's training set, as two files.
+
+A program of its own (`python -m benchmarks.data FOLDER IMAGES`): isfl's reader brings torch with it, and torch in the
+harness would share its pages with some contestants and not with others, and spoil the comparison of memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from isfl.data.cache import cache_directory, recall
+
+
+def write(folder: Path, images: int) -> bool:
+    """Put `images.npy` (bytes) and `labels.npy` (int64) into `folder`; False if CIFAR-10 is not there."""
+    arrays = recall("cifar10", ("train_images", "train_labels"))
+    if arrays is None:
+        return False
+    chosen = np.random.default_rng(0).permutation(len(arrays["train_labels"]))[:images]
+    np.save(folder / "images.npy", np.ascontiguousarray(arrays["train_images"][chosen]))
+    np.save(folder / "labels.npy", arrays["train_labels"][chosen].astype(np.int64))
+    return True
+
+
+if __name__ == "__main__":
+    if not write(Path(sys.argv[1]), int(sys.argv[2])):
+        sys.exit(f"CIFAR-10 is not in {cache_directory()}: get it with `isfl data get cifar10`")

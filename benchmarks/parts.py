@@ -1,0 +1,48 @@
+"""What a part of the benchmark is, and the list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Result = dict[str, Any]
+"""`title`; `rows`: a list of dictionaries, a table whose columns are their keys; `missed`: a line for every bar that is
+missed; `notes` (may be left out): lines to show below the table. Everything else is kept in the JSON file."""
+
+
+class MeasureError(Exception):
+    """Something that the user has to provide is not there; the text says what."""
+
+
+@dataclass(frozen=True)
+class Options:
+    quick: bool
+    images: int | None = None
+    repetitions: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    measure: Callable[[Options], Result]
+    draw: Callable[[Result, Path], None] | None = None
+
+
+# Parts are imported when they run. `peers` comes first: a part that loads torch into this process would share its pages
+# with contestants, and they would seem smaller than they are.
+
+
+def _peers(options: Options) -> Result:
+    from benchmarks import peers
+
+    return peers.measure(options.quick, options.images, options.repetitions)
+
+
+def _draw_peers(result: Result, file: Path) -> None:
+    from benchmarks.chart import draw
+
+    draw(result, file)
+
+
+PARTS = {"peers": Part(_peers, _draw_peers)}

@@ -1,0 +1,80 @@
+"""`python -m benchmarks.run`: every part, its table, its JSON file and picture; exit code 1 if a bar is missed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import ROOT, commit, machine
+from benchmarks.parts import PARTS, MeasureError, Options, Part, Result
+
+BUSY = 0.5
+"""A load average above it says that somebody else is using the machine."""
+
+
+def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PARTS) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller and fewer: all of it in ten minutes")
+    parser.add_argument("--only", metavar="PARTS", help=f"some of: {','.join(parts)}")
+    parser.add_argument("--out", type=Path, default=ROOT / "results/performance", help="where PART.json and .png go")
+    parser.add_argument("--images", type=int, help="peers: images a client")
+    parser.add_argument("--repetitions", type=int, help="peers: how often each contestant has its turn")
+    given = parser.parse_args(arguments)
+    names = given.only.split(",") if given.only else list(parts)
+    if unknown := [name for name in names if name not in parts]:
+        parser.error(f"--only: there is no part {unknown[0]!r}; choose from {', '.join(parts)}")
+    options = Options(given.quick, given.images, given.repetitions)
+    where = {"machine": machine(), "commit": commit()}
+    load = where["machine"]["load_average_at_start"][0]  # type: ignore[index]
+    if load > BUSY:
+        print(f"the machine is busy (load average {load:.1f}): times will mean little", file=sys.stderr)
+    missed = []
+    for name in names:
+        try:
+            result = {**where, "quick": options.quick, **parts[name].measure(options)}
+        except MeasureError as reason:
+            print(f"{name}: {reason}", file=sys.stderr)
+            return 2
+        write(result, given.out / f"{name}.json")
+        if (draw := parts[name].draw) is not None:
+            draw(result, given.out / f"{name}.png")
+        print(report(result), flush=True)
+        missed += [f"{name}: {line}" for line in result["missed"]]
+    for line in missed:
+        print(f"MISSED {line}")
+    return 1 if missed else 0
+
+
+def write(result: Result, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def report(result: Result) -> str:
+    """The part in Markdown."""
+    lines = [f"\n### {result['title']}\n", table(result["rows"])]
+    return "\n".join(lines + [f"\n{note}" for note in result.get("notes", [])])
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "nothing was measured"
+    columns = list(rows[0])
+    lines = ["| " + " | ".join(columns) + " |", "|---" + "|--:" * (len(columns) - 1) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(_cell(row.get(c)) for c in columns) + " |" for row in rows])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+    return str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
