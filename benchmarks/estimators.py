@@ -101,7 +101,7 @@ def _correlation(one: Array, other: Array) -> float:
         known = np.isfinite(a) & np.isfinite(b)
         ranks = [np.argsort(np.argsort(row[known])) for row in (a, b)]
         if known.sum() > 2:
-            values.append(float(np.corrcoef(*ranks)[0, 1]))
+            values.append(float(np.corrcoef(np.stack(ranks).astype(float))[0, 1]))
     return mean(values)
 
 

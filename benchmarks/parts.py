@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,4 +46,29 @@ def _draw_peers(result: Result, file: Path) -> None:
     draw(result, file)
 
 
-PARTS = {"peers": Part(_peers, _draw_peers)}
+def _draw_growth(result: Result, file: Path) -> None:
+    from benchmarks.growth import draw
+
+    draw(result, file)
+
+
+def _module(name: str) -> Callable[[Options], Result]:
+    """A part that is a module with `measure(quick)`."""
+
+    def measure(options: Options) -> Result:
+        result: Result = importlib.import_module(f"benchmarks.{name}").measure(options.quick)
+        return result
+
+    return measure
+
+
+PARTS = {
+    "peers": Part(_peers, _draw_peers),
+    "crowd": Part(_module("crowd")),
+    "startup": Part(_module("startup")),
+    "lipschitz": Part(_module("lipschitz")),
+    "price": Part(_module("price")),
+    "solvers": Part(_module("solvers")),
+    "growth": Part(_module("growth"), _draw_growth),
+    "estimators": Part(_module("estimators")),
+}
