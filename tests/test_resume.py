@@ -83,21 +83,25 @@ def test_a_damaged_memory_of_a_client_falls_back_to_the_checkpoint_before(
     assert len(rounds) <= 2 * 4, "at most what the last two checkpoints need"
 
 
-def in_a_process(path: Path) -> subprocess.Popen[bytes]:
+def in_a_process(path: Path, workers: int) -> subprocess.Popen[bytes]:
     """Run, or go on with, the tiny run in a process of its own; what it has to say goes to a file."""
-    code = "import sys; from isfl.experiment.cells import run_or_resume; run_or_resume(sys.argv[1], sys.argv[2])"
+    code = (
+        "import sys; from isfl.experiment.cells import run_or_resume\n"
+        f"run_or_resume(sys.argv[1], sys.argv[2], workers={workers})"
+    )
     with (path.parent / "errors.txt").open("w") as errors:
         return subprocess.Popen([sys.executable, "-c", code, config().model_dump_json(), str(path)], stderr=errors)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
-    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], workers: int
 ) -> None:
     """SIGKILL after random delays, over and over, until the run gets through."""
     path, chance = tmp_path / "run", random.Random(0)
     kills = 0
     for _ in range(40):
-        process = in_a_process(path)
+        process = in_a_process(path, workers)
         before = time.monotonic()
         while process.poll() is None and not path.exists() and time.monotonic() - before < 60:
             time.sleep(0.01)  # importing takes longest; kill while it works

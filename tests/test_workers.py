@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from isfl.crew import Crew, Handler
-from isfl.engines import LocalEngine
+from isfl.engines import LocalEngine, hands
 from isfl.engines.board import Board
 from isfl.engines.hands import ManyProcesses
 from isfl.errors import UserError
@@ -148,7 +148,19 @@ class Closure(nn.Module):
         return logits
 
 
-def test_a_model_that_cannot_be_sent_is_trained_here_with_a_warning() -> None:
+def test_workers_that_start_with_nothing_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do where forking is not safe."""
+    settings = of("private, moon, local statistics")
+    results = []
+    for workers in (1, 2):
+        monkeypatch.setattr(hands, "start_method", lambda device: "spawn")
+        with engine_of(settings, model=network(batchnorm=True, dropout=0.2), workers=workers) as engine:
+            results.append(federated(settings, engine))
+    assert identical(*results)
+
+
+def test_a_model_that_cannot_be_sent_is_trained_here_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hands, "start_method", lambda device: "spawn")
     settings = settings_of("fedavg", training={"rounds": 1})
     with engine_of(settings, workers=2) as engine:
         pass

@@ -49,7 +49,7 @@ def run(
     jobs: Jobs = None,
 ) -> None:
     """Run one experiment and write its run directory."""
-    workers = _workers(jobs)
+    from isfl.crew import cores
     from isfl.experiment.config import load_config
     from isfl.experiment.run import run as run_experiment
     from isfl.terminal import run_progress, say
@@ -57,7 +57,7 @@ def run(
     settings = load_config(config, overrides or [])
     out = out or _fresh(config.stem)
     with _resumable(out), run_progress(_title(settings), settings.training.rounds) as on_round:
-        run_experiment(settings, out, on_round, workers)
+        run_experiment(settings, out, on_round, jobs or cores())
     say(f"run directory: {out}")
 
 
@@ -162,6 +162,7 @@ def resume(
     jobs: Jobs = None,
 ) -> None:
     """Go on with what was stopped, as if it had never been."""
+    from isfl.crew import cores
     from isfl.experiment.cells import PLAN, planned_cells
     from isfl.experiment.config import config_from
     from isfl.experiment.directory import RunDirectory
@@ -176,24 +177,13 @@ def resume(
             _finish_comparison(cells, directory, jobs, plan["title"])
         return
     run = RunDirectory.open(directory)
-    workers = _workers(jobs)
     if run.finished:
         say(f"{directory} is finished: nothing to do")
         return
     settings = config_from(run.config, str(directory / "config.json"))
     with _resumable(directory), run_progress(_title(settings), settings.training.rounds) as on_round:
-        resume_run(directory, on_round, workers)
+        resume_run(directory, on_round, jobs or cores())
     say(f"run directory: {directory}")
-
-
-def _workers(jobs: int | None) -> int:
-    """How many; with more than one, what they are forked from starts to import at once."""
-    from isfl.crew import cores, warm_up
-
-    count = jobs or cores()
-    if count > 1:
-        warm_up()
-    return count
 
 
 def _title(config: Config) -> str:

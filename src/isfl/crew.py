@@ -17,15 +17,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 from isfl.errors import UserError, plain_warnings
 
-PRELOAD = ("isfl.engines.hands",)
-"""What engines' workers need."""
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 5.0
 
@@ -41,12 +38,6 @@ class _Worker:
     job: int | None = None
 
 
-def warm_up() -> None:
-    """Start the process that engines' workers are forked from, so that it imports while others still read data."""
-    forkserver.set_forkserver_preload(list(PRELOAD))
-    forkserver.ensure_running()
-
-
 def cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -55,9 +46,9 @@ def cores() -> int:
 class Crew:
     """`size` processes, each of which calls `build(number, *arguments)` for its handler.
 
-    `build` must be importable by name. `retries` is how often a job may take its worker down with it before that is
-    an error. `method` is how processes start: "spawn" gives each the environment of this moment, "forkserver" starts
-    them in milliseconds from a process that has imported what they need.
+    `retries` is how often a job may take its worker down with it before that is an error. `method` is how processes
+    start: "spawn" begins with nothing, `build` must be importable by name and `arguments` be sent; "fork" begins with
+    all that this process has, in milliseconds, and shares its memory until somebody writes to it.
     """
 
     def __init__(
@@ -67,11 +58,9 @@ class Crew:
         arguments: tuple[Any, ...] = (),
         *,
         retries: int = 0,
-        method: Literal["spawn", "forkserver"] = "spawn",
+        method: Literal["spawn", "fork"] = "spawn",
     ) -> None:
         self._context: Any = multiprocessing.get_context(method)
-        if method == "forkserver":
-            warm_up()
         self._build, self._arguments, self._retries = build, arguments, retries
         self.workers: list[_Worker] = []
         self._close = weakref.finalize(self, _end, self.workers)
@@ -119,7 +108,11 @@ class Crew:
     def _start(self, number: int) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(theirs, self._build, number, self._arguments), daemon=True)
-        process.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the worker has decided to ignore it
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         return _Worker(number, process, ours)
 
@@ -153,6 +146,7 @@ def _end(workers: list[_Worker]) -> None:
 
 def _work(connection: Connection, build: Callable[..., Handler], number: int, arguments: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what becomes of us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     plain_warnings()
     handler: Handler | None = None

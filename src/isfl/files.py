@@ -25,7 +25,8 @@ def appear(path: Path, files: Mapping[str, bytes]) -> None:
 
 def write_whole(file: Path, content: bytes) -> None:
     """The file appears with all its content, on disk, or not at all; the disk may fill up at any moment."""
-    temporary = file.with_name(file.name + ".tmp")
+    # A name of its own: a process that was given up may still be writing the same file.
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -59,6 +60,14 @@ class OneProcess:
         pass
 
 
+def start_method(device: str) -> Literal["fork", "spawn"]:
+    """A forked worker has data and model already and shares their memory.
+
+    Not on every system do numerical libraries survive it, and CUDA never does: there, all is sent once.
+    """
+    return "fork" if sys.platform == "linux" and device == "cpu" else "spawn"
+
+
 class ManyProcesses:
     """Workers that share data and models in memory; only small values are sent.
 
@@ -69,14 +78,16 @@ class ManyProcesses:
     def __init__(self, place: Workplace, local_rows: int, devices: Sequence[str]) -> None:
         self.size = len(devices)
         self.board = Board(state_of(place.model), 1 + self.size + local_rows)
-        data = [place.clients.data, place.data["public"], place.data["test"]]
-        for part in data:
-            part.inputs.share_memory_()  # type: ignore[no-untyped-call]
-            part.labels.share_memory_()  # type: ignore[no-untyped-call]
-        # As bytes: pickled the usual way, workers would train in one and the same shared tensors.
-        model = pickle.dumps(place.model)
-        arguments = (model, place.clients, data[1], data[2], place.settings, place.memories, self.board, list(devices))
-        self.crew = Crew(self.size, _workplace, arguments, retries=RETRIES, method="forkserver")
+        method = start_method(devices[0])
+        if method == "spawn":
+            for part in place.data.values():
+                part.inputs.share_memory_()  # type: ignore[no-untyped-call]
+                part.labels.share_memory_()  # type: ignore[no-untyped-call]
+        # As bytes: sent the usual way, workers would train in one and the same shared tensors.
+        model = pickle.dumps(place.model) if method == "spawn" else place.model
+        data = (place.clients, place.data["public"], place.data["test"])
+        arguments = (model, *data, place.settings, place.memories, self.board, list(devices))
+        self.crew = Crew(self.size, _workplace, arguments, retries=RETRIES, method=method)
 
     def train(self, jobs: Sequence[tuple[TrainTask, Remembered]]) -> Iterator[tuple[ClientUpdate, Remembered]]:
         self.board.write(GLOBAL, jobs[0][0].model)
@@ -116,7 +127,7 @@ class ManyProcesses:
 
 def _workplace(
     number: int,
-    model: bytes,
+    model: nn.Module | bytes,
     clients: Population,
     public: Dataset,
     test: Dataset,
@@ -128,7 +139,7 @@ def _workplace(
     """In a worker: build its workplace once; the handler serves it."""
     torch.set_num_threads(1)
     gc.freeze()  # what was imported is never garbage: collecting the rest takes a millisecond
-    module: nn.Module = pickle.loads(model)  # made by our own parent, a moment ago
+    module: nn.Module = pickle.loads(model) if isinstance(model, bytes) else model  # sent by our own parent
     place = Workplace(module, clients, public, test, settings, memories, devices[number])
 
     def handle(kind: str, *parts: Any) -> Any:

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,6 +40,18 @@ FORMAT = 1
 GROWING = ("metrics.jsonl", "probabilities.jsonl")
 
 __all__ = ["CLIENTS", "GROWING", "RunDirectory", "environment", "read_lines", "refuse_used", "told_when_full"]
+
+
+_LOCKS: list[TextIOWrapper] = []
+"""Held by this process. A worker forked from it must let go of them, or they would outlive it."""
+
+
+def _let_go() -> None:
+    for stream in _LOCKS:
+        stream.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 class RunDirectory:
@@ -98,7 +111,11 @@ class RunDirectory:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UserError(f"{self.path}: another process is working on this run") from None
-            yield
+            _LOCKS.append(stream)
+            try:
+                yield
+            finally:
+                _LOCKS.remove(stream)
 
     def restore(self) -> Checkpoint | None:
         """The last whole checkpoint; lines of later rounds are cut off, they will be written again."""

@@ -59,6 +59,7 @@ def begin(
     config: Config, workers: int = 1, directory: Path | None = None
 ) -> tuple[Problem, LocalEngine, FederationState]:
     """Everything up to the first round: any request that cannot be met fails here."""
+    torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
     problem = prepare(config)
     engine = LocalEngine(
         problem.model, problem.clients, problem.public, problem.test, config, workers=workers, directory=directory
@@ -101,7 +102,6 @@ def resume(out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -
 def _go_on(
     directory: RunDirectory, config: Config, engine: LocalEngine, state: FederationState, on_round: OnRound
 ) -> None:
-    torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
     while state.round < config.training.rounds:
         state, report = run_round(state, config, engine)
         line = metrics_of(report)
