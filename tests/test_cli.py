@@ -130,6 +130,18 @@ def test_compare_prints_a_table_with_spread_and_draws_a_picture(tiny: Path) -> N
     assert len(pooled) == 1 and sum(pooled[0]) == 180
 
 
+def test_a_variant_is_a_row_of_its_own(tiny: Path) -> None:
+    """ISFL beside ISFL with another reference and MOON's objective: one command."""
+    variant = "isfl+moon: scheme.objective.kind=moon; scheme.sampling.reference=before"
+    arguments = ("--schemes", "isfl", "--variant", variant, "--seeds", "0", "--out", "c")
+    result = isfl("compare", "tiny.toml", *arguments, cwd=tiny.parent)
+    assert result.returncode == 0, result.stderr
+    scheme = json.loads((tiny.parent / "c/isfl+moon/seed-0/config.json").read_text())["scheme"]
+    assert (scheme["name"], scheme["objective"]["kind"]) == ("isfl", "moon")
+    assert scheme["sampling"]["reference"] == "before"
+    assert [row["scheme"] for row in json.loads((tiny.parent / "c/summary.json").read_text())] == ["isfl", "isfl+moon"]
+
+
 def test_a_comparison_does_not_depend_on_how_many_runs_go_at_a_time(tiny: Path) -> None:
     for name, jobs in (("one", "1"), ("two", "2")):
         arguments = ("--schemes", "isfl", "--seeds", "0,1", "--jobs", jobs, "--out", name)
@@ -169,6 +181,10 @@ def test_a_comparison_does_not_depend_on_how_many_runs_go_at_a_time(tiny: Path) 
         (("run", "tiny.toml", "--set", "data.public=100000"), "data.public asks for 100000 samples, the data has 6000"),
         (("run", "tiny.toml", "--out", "tiny.toml"), "tiny.toml: exists and is not empty"),
         (("compare", "tiny.toml", "--seeds", "a"), "--seeds a: write whole numbers"),
+        (("compare", "tiny.toml", "--variant", "just words"), "write NAME: key=value"),
+        (("compare", "tiny.toml", "--variant", "../up: seed=1"), "write NAME: key=value"),
+        (("compare", "tiny.toml", "--variant", "fast: training.speed=1"), "fast: training.speed: unknown key"),
+        (("compare", "tiny.toml", "--variant", "isfl: seed=1"), "names something twice"),
         (("compare", "tiny.toml", "--schemes", "fedavg,fedmagic"), "unknown scheme 'fedmagic'"),
         (("compare", "tiny.toml", "--schemes", "isfl,isfl"), "names something twice"),
     ],

@@ -65,17 +65,23 @@ def run(
 def compare(
     config: ConfigFile,
     schemes: Annotated[str, typer.Option(help="comma-separated scheme names")] = "fedavg,uniform-is,isfl",
+    variants: Annotated[
+        list[str] | None,
+        typer.Option("--variant", help="'NAME: key=value; key=value': one more row, with these changes; repeatable"),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="comma-separated seeds")] = "0,1,2",
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="directory (default: runs/NAME-DATE)", show_default=False)] = None,
     jobs: Jobs = None,
 ) -> None:
     """Run several schemes over several seeds: a table with mean and spread, and a picture."""
+    from isfl.experiment.compare import comparison_cells
     from isfl.experiment.config import load_config
 
     settings = load_config(config, overrides or [])
     names = [name.strip() for name in schemes.split(",") if name.strip()]
-    _compare(settings, names, _numbers(seeds), out or _fresh(config.stem), jobs, config.stem)
+    out = out or _fresh(config.stem)
+    _compare(comparison_cells(settings, names, _numbers(seeds), out, variants or []), out, jobs, config.stem)
 
 
 @app.command()
@@ -84,11 +90,12 @@ def demo(
     jobs: Jobs = None,
 ) -> None:
     """FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew: about a minute."""
+    from isfl.experiment.compare import comparison_cells
     from isfl.experiment.config import demo_config
 
-    _compare(
-        demo_config(), ["fedavg", "uniform-is", "isfl", "calibrated"], [0, 1, 2], out or _fresh("demo"), jobs, "demo"
-    )
+    out = out or _fresh("demo")
+    schemes = ["fedavg", "uniform-is", "isfl", "calibrated"]
+    _compare(comparison_cells(demo_config(), schemes, [0, 1, 2], out), out, jobs, "demo")
 
 
 @app.command()
@@ -130,11 +137,9 @@ def _numbers(seeds: str) -> list[int]:
         raise UserError(f"--seeds {seeds}: write whole numbers, for instance --seeds 0,1,2") from None
 
 
-def _compare(config: Config, schemes: list[str], seeds: list[int], out: Path, jobs: int | None, title: str) -> None:
+def _compare(cells: list[Cell], out: Path, jobs: int | None, title: str) -> None:
     from isfl.experiment.cells import begin_cells
-    from isfl.experiment.compare import comparison_cells
 
-    cells = comparison_cells(config, schemes, seeds, out)
     begin_cells(cells, out, {"command": "compare", "title": title})
     _finish_comparison(cells, out, jobs, title)
 

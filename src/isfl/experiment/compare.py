@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from isfl.errors import UserError
 from isfl.experiment.cells import Cell
-from isfl.experiment.config import Config, config_from
+from isfl.experiment.config import Config, apply, config_from
 
 
 @dataclass(frozen=True)
@@ -32,21 +33,38 @@ class Summary:
     """Mean seconds of computing (training and sampling) a run."""
 
 
-def comparison_cells(config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path) -> list[Cell]:
-    """One cell for each scheme and seed."""
+def comparison_cells(
+    config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path, variants: Sequence[str] = ()
+) -> list[Cell]:
+    """One cell for each scheme or variant and each seed."""
     if not schemes or not seeds:
         raise UserError("--schemes and --seeds need at least one value each, for instance --schemes fedavg,isfl")
-    for option, values in (("--schemes", schemes), ("--seeds", seeds)):
+    # The file's own scheme keeps its parts; another name stands for its own.
+    changes = [(name, [] if name == config.scheme.name else [f"scheme={name}"]) for name in schemes]
+    changes += [_variant(text) for text in variants]
+    for option, values in (("--schemes and --variant", [name for name, _ in changes]), ("--seeds", seeds)):
         if len(set(values)) != len(values):
             raise UserError(f"{option} names something twice: {','.join(map(str, values))}")
     cells = []
-    for scheme in schemes:
+    for label, overrides in changes:
         for seed in seeds:
-            raw = config.model_dump(mode="json")
-            # The file's own scheme keeps its parts; another name stands for its own.
-            raw |= {"seed": seed} if scheme == config.scheme.name else {"seed": seed, "scheme": scheme}
-            cells.append(Cell("", scheme, seed, config_from(raw, f"scheme {scheme}"), out / scheme / f"seed-{seed}"))
+            raw = config.model_dump(mode="json") | {"seed": seed}
+            for override in overrides:
+                apply(raw, override)
+            cells.append(Cell("", label, seed, config_from(raw, label), out / label / f"seed-{seed}"))
     return cells
+
+
+def _variant(text: str) -> tuple[str, list[str]]:
+    """`NAME: key=value; key=value` as its name and its overrides."""
+    name, colon, changes = text.partition(":")
+    overrides = [change.strip() for change in changes.split(";") if change.strip()]
+    if not colon or not re.fullmatch(r"[\w.+-]+", name.strip()) or not overrides:
+        raise UserError(
+            f"--variant {text}: write NAME: key=value; key=value, for instance "
+            "--variant 'isfl-before: scheme=isfl; scheme.sampling.reference=before'"
+        )
+    return name.strip(), overrides
 
 
 def summarise(cells: Sequence[Cell]) -> list[Summary]:

@@ -45,7 +45,7 @@ def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> Config:
     except (ValueError, RecursionError) as error:  # also numbers too long and tables nested too deep
         raise UserError(f"{name}: not valid TOML: {error}") from None
     for override in overrides:
-        _apply(raw, override)
+        apply(raw, override)
     return config_from(raw, name)
 
 
@@ -63,7 +63,8 @@ def config_from(raw: Mapping[str, Any], name: str) -> Config:
         raise UserError(f"{name}: {_explain(error, raw)}") from None
 
 
-def _apply(raw: dict[str, Any], override: str) -> None:
+def apply(raw: dict[str, Any], override: str) -> None:
+    """Set `key.path=value` in a nested dictionary; the value is TOML, or a word."""
     path, equals, text = override.partition("=")
     if not equals or not path.strip():
         raise UserError(f"--set {override}: write key=value, for instance --set training.rounds=10")
