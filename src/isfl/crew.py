@@ -107,7 +107,9 @@ class Crew:
 
     def _start(self, number: int) -> _Worker:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs, self._build, number, self._arguments), daemon=True)
+        process = self._context.Process(
+            target=_work, args=(theirs, os.getpid(), self._build, number, self._arguments), daemon=True
+        )
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the worker has decided to ignore it
         try:
             process.start()
@@ -144,10 +146,12 @@ def _end(workers: list[_Worker]) -> None:
     workers.clear()
 
 
-def _work(connection: Connection, build: Callable[..., Handler], number: int, arguments: tuple[Any, ...]) -> None:
+def _work(
+    connection: Connection, parent: int, build: Callable[..., Handler], number: int, arguments: tuple[Any, ...]
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what becomes of us
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     plain_warnings()
     handler: Handler | None = None
     while True:
