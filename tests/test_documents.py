@@ -41,6 +41,13 @@ def test_published_tables_are_those_of_their_runs(results: Path, tmp_path: Path)
     assert all(cell.complete == (str(cell.out.relative_to(results)) in provenance) for cell in cells)
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "results/performance").glob("*.json")), ids=lambda p: p.stem)
+def test_performance_tables_are_those_of_the_results(file: Path) -> None:
+    publish = module_at(ROOT / "scripts/publish_performance.py")
+    section = publish.section(json.loads(file.read_text(encoding="utf-8")), file.stem)
+    assert section in (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))

@@ -1,0 +1,43 @@
+"""Put the tables of `make bench` into `docs/performance.md`, each with where it comes from.
+
+    make bench && python scripts/publish_performance.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks.run import table
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results" / "performance"
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def section(result: dict[str, Any], part: str) -> str:
+    """One part as it stands in the page."""
+    machine = result["machine"]
+    command = f"make bench BENCH='--only {part}'" + (" QUICK=1" if result["quick"] else "")
+    origin = (
+        f"`{command}` at commit `{result['commit'][:10]}`, {machine['cpu']}, {machine['cores']} cores, "
+        f"load average at the start {machine['load_average_at_start'][0]:.1f}."
+    )
+    lines = [f"{result['title']}:", table(result["rows"]), *result.get("notes", []), origin]
+    lines += [f"**Missed:** {line}." for line in result["missed"]]
+    return "\n\n".join(lines) + "\n"
+
+
+def publish() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for file in sorted(RESULTS.glob("*.json")):
+        content = section(json.loads(file.read_text(encoding="utf-8")), file.stem)
+        marked = re.compile(rf"(<!-- {file.stem} -->\n).*?(<!-- /{file.stem} -->)", re.DOTALL)
+        text = marked.sub(lambda match, content=content: match[1] + content + match[2], text)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    publish()
