@@ -1,6 +1,6 @@
 """Put the tables of `make bench` into `docs/performance.md`, each with where it comes from.
 
-    make bench && python scripts/publish_performance.py
+make bench && python scripts/publish_performance.py
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from isfl.federation import drawing as drawing_module
 from isfl.federation import round as round_module
 from isfl.federation.client import introduce
 from isfl.federation.objectives import calibration, contrastive, representation
+from isfl.federation.optimizers import AdamStepper, SGDStepper
 from isfl.federation.round import participants
 from isfl.federation.scheme import Moon
 from isfl.federation.training import batches
@@ -438,14 +439,14 @@ def test_a_last_batch_of_one_joins_its_neighbour_and_drop_last_drops() -> None:
     assert sizes(3, True) == [3]
 
 
-@pytest.mark.parametrize(("kind", "cls"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
+@pytest.mark.parametrize(("kind", "cls"), [("sgd", SGDStepper), ("adam", AdamStepper)])
 def test_each_client_gets_a_new_optimiser_each_round(kind: str, cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
     original = cls.__init__
 
-    def note(self: Any, params: Any, lr: float, **rest: Any) -> None:
-        seen.append(lr)
-        original(self, params, lr=lr, **rest)
+    def note(self: Any, settings: Any, parameters: Any) -> None:
+        seen.append(settings.lr)
+        original(self, settings, parameters)
 
     monkeypatch.setattr(cls, "__init__", note)
     federate(settings_of("fedavg", training={"optimizer": {"kind": kind, "lr": 0.02}, "rounds": 2}))
