@@ -18,12 +18,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_numbers_in_the_readme_are_those_of_the_results() -> None:
-    publish = module_at(ROOT / "scripts/publish_demo.py")
-    results = ROOT / "results/demo"
-    source = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
-    table = publish.readme_table((results / "summary.md").read_text(encoding="utf-8"), source)
-    assert table in (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["demo", "variants"])
+def test_the_numbers_of_a_comparison_are_those_of_the_results(name: str) -> None:
+    publish = module_at(ROOT / "scripts/publish_comparison.py")
+    assert publish.section(ROOT / "results" / name) in publish.PAGES[name].read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""Take a finished comparison over into `results/NAME` and the page that shows it, with its provenance.
+
+    isfl demo --out runs/demo && python scripts/publish_comparison.py runs/demo demo "isfl demo" [COMMIT]
+
+COMMIT is the one whose code made the runs; left out, it is that of this checkout, which had better be clean.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGES = {"demo": ROOT / "README.md", "variants": ROOT / "docs/results.md"}
+"""Where a comparison is shown, between the marks `<!-- NAME-table -->` and `<!-- /NAME-table -->`."""
+
+
+def provenance(run: Path, command: str, commit: str | None) -> dict[str, object]:
+    environment = json.loads(next(run.glob("*/seed-0/run.json")).read_text(encoding="utf-8"))
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {"command": command, "commit": commit or head.stdout.strip(), **environment}
+
+
+def section(results: Path) -> str:
+    """The table and where it comes from, as they stand in the page."""
+    source = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
+    machine, versions = source["machine"], source["versions"]
+    origin = (
+        f"`{source['command']}` at commit `{str(source['commit'])[:10]}`, {machine['processor']}, "
+        f"{machine['cpus']} cores, torch {versions['torch']}; the runs are reproducible, the seconds are not."
+    )
+    return (results / "summary.md").read_text(encoding="utf-8") + f"\n{origin}\n"
+
+
+def publish(run: Path, name: str, command: str, commit: str | None = None) -> None:
+    results, page = ROOT / "results" / name, PAGES[name]
+    results.mkdir(parents=True, exist_ok=True)
+    for file in ("summary.json", "summary.md", "comparison.png"):
+        shutil.copyfile(run / file, results / file)
+    source = json.dumps(provenance(run, command, commit), indent=2) + "\n"
+    (results / "provenance.json").write_text(source, encoding="utf-8")
+    marked = re.compile(rf"(<!-- {name}-table -->\n).*?(<!-- /{name}-table -->)", re.DOTALL)
+    text = marked.sub(lambda match: match[1] + section(results) + match[2], page.read_text(encoding="utf-8"))
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    publish(Path(sys.argv[1]), *sys.argv[2:5])
