@@ -13,10 +13,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import mean, stdev
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"demo": ROOT / "README.md", "variants": ROOT / "docs/results.md"}
 """Where a comparison is shown, between the marks `<!-- NAME-table -->` and `<!-- /NAME-table -->`."""
+
+PAIRED = {"variants": ("isfl", "isfl-target-first")}
+"""What the rows of a comparison are paired with, seed by seed."""
 
 
 def provenance(run: Path, command: str, commit: str | None) -> dict[str, object]:
@@ -33,7 +37,22 @@ def section(results: Path) -> str:
         f"`{source['command']}` at commit `{str(source['commit'])[:10]}`, {machine['processor']}, "
         f"{machine['cpus']} cores, torch {versions['torch']}; the runs are reproducible, the seconds are not."
     )
-    return (results / "summary.md").read_text(encoding="utf-8") + f"\n{origin}\n"
+    text = (results / "summary.md").read_text(encoding="utf-8") + f"\n{origin}\n"
+    bases = PAIRED.get(results.name, ())
+    return "\n".join([text, *(paired(results, base) for base in bases)])
+
+
+def paired(results: Path, base: str) -> str:
+    """Each row against another of the same seeds, as a table."""
+    rows = json.loads((results / "summary.json").read_text(encoding="utf-8"))
+    reference = next(row["standard_by_seed"] for row in rows if row["scheme"] == base)
+    lines = [f"| against {base}, seed by seed | D_S | ahead on |", "|---|---|---|"]
+    for row in rows:
+        if row["scheme"] != base:
+            gaps = [ours - theirs for ours, theirs in zip(row["standard_by_seed"], reference, strict=True)]
+            ahead = f"{sum(gap > 0 for gap in gaps)} of {len(gaps)}"
+            lines.append(f"| {row['scheme']} | {mean(gaps):+.1f} ± {stdev(gaps):.1f} | {ahead} |")
+    return "\n".join(lines) + "\n"
 
 
 def publish(run: Path, name: str, command: str, commit: str | None = None) -> None:

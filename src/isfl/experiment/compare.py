@@ -31,6 +31,8 @@ class Summary:
     """Gradient evaluations for sampling, in percent of those for training."""
     seconds: float
     """Mean seconds of computing (training and sampling) a run."""
+    standard_by_seed: tuple[float, ...]
+    """D_S of each seed, in the order they were given: rows of one comparison can be paired."""
 
 
 def comparison_cells(
@@ -81,6 +83,7 @@ def summarise(cells: Sequence[Cell]) -> list[Summary]:
                 worst_client=worst,
                 worst_client_spread=worst_spread,
                 seconds=sum(s["training"] + s["sampling"] for s in seconds) / len(runs),
+                standard_by_seed=tuple(100 * lines[-1]["accuracy_standard"] for lines in runs),
                 **final_numbers(runs),
             )
         )
