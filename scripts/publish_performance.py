@@ -6,7 +6,6 @@ make bench && python scripts/publish_performance.py
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,9 @@ def publish() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for file in sorted(RESULTS.glob("*.json")):
         content = section(json.loads(file.read_text(encoding="utf-8")), file.stem)
-        marked = re.compile(rf"(<!-- {file.stem} -->\n).*?(<!-- /{file.stem} -->)", re.DOTALL)
-        text = marked.sub(lambda match, content=content: match[1] + content + match[2], text)
+        opening, closing = f"<!-- {file.stem} -->\n", f"<!-- /{file.stem} -->"
+        before, _, rest = text.partition(opening)
+        text = before + opening + content + closing + rest.partition(closing)[2]
     PAGE.write_text(text, encoding="utf-8")
 
 
