@@ -19,7 +19,8 @@ from benchmarks.parts import MeasureError, Options, Part, Result
 from benchmarks.process_tree import CpuMeter, MemoryPeak, Tree, subreaper
 
 ROOT = Path(__file__).parents[1]
-SPIN = "import time\nwhile time.process_time() < 0.3: pass\n"
+SPIN = "import time\nwhile time.process_time() < 0.4: pass\n"
+"""More than the 0.3 s that are asked for below: the kernel counts in hundredths, and rounds."""
 
 # ---------------------------------------------------------------- process trees
 
