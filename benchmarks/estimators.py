@@ -16,13 +16,12 @@ import torch
 from isfl.experiment.config import Config, config_from, demo_config
 from isfl.experiment.run import begin
 from isfl.federation import run_round
-from isfl.federation.scheme import EstimatorName
 from isfl.federation.values import Weights
-from isfl.smoothness import LipschitzEstimate
+from isfl.smoothness import LipschitzEstimate, Method
 from isfl.theory.arrays import Array
 from isfl.theory.probabilities import sampling_probabilities
 
-METHODS: tuple[EstimatorName, ...] = ("exact", "class-mean", "last-layer")
+METHODS: tuple[Method, ...] = ("exact", "class-mean", "last-layer")
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -54,7 +53,7 @@ def measure(quick: bool) -> dict[str, Any]:
     }
 
 
-def _config(method: EstimatorName, seed: int) -> Config:
+def _config(method: Method, seed: int) -> Config:
     raw = demo_config().model_dump(mode="json")
     scheme = {"name": "isfl", "sampling": {"estimator": method}}
     return config_from({**raw, "seed": seed, "scheme": scheme}, "benchmark")
@@ -105,7 +104,7 @@ def _correlation(one: Array, other: Array) -> float:
     return mean(values)
 
 
-def _accuracy(method: EstimatorName, seed: int) -> tuple[float, float]:
+def _accuracy(method: Method, seed: int) -> tuple[float, float]:
     config = _config(method, seed)
     _, engine, state = begin(config)
     for _ in range(config.training.rounds):

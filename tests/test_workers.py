@@ -204,6 +204,8 @@ def test_a_job_that_always_kills_its_worker_is_given_up(crew: Crew) -> None:
     with pytest.raises(RuntimeError, match=r"ended unexpectedly \(exit code -9\)"):
         list(crew.run([(1,), (666,)]))
     assert crew.workers == []
+    with pytest.raises(RuntimeError, match="has been closed"):
+        list(crew.run([(1,)]))
 
 
 @pytest.mark.parametrize(("value", "kind", "text"), [(-1, UserError, "not allowed"), (-2, RuntimeError, "a bug")])

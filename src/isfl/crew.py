@@ -73,6 +73,8 @@ class Crew:
 
         A worker gets its next job only when its result has been taken. `tick` is called at least twice a second.
         """
+        if jobs and not self.workers:
+            raise RuntimeError("the crew has been closed: nobody is left to do the work")
         waiting, failures = list(range(len(jobs)))[::-1], dict.fromkeys(range(len(jobs)), 0)
         try:
             for worker in list(self.workers):

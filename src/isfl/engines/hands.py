@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from isfl.engines.board import Board
 from isfl.engines.memories import Remembered
 from isfl.engines.workplace import Place, Workplace, state_of
 from isfl.federation.evaluation import Outcomes
+from isfl.federation.settings import Settings
 from isfl.federation.values import ClientUpdate, RenewalReport, RenewTask, TrainTask, Weights
 from isfl.smoothness import Measurements, Plan
 
@@ -131,8 +133,8 @@ def _workplace(
     clients: Population,
     public: Dataset,
     test: Dataset,
-    settings: Any,
-    memories: Any,
+    settings: Settings,
+    memories: Path,
     board: Board,
     devices: Sequence[str],
 ) -> Handler:

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from isfl.schema import Part
+from isfl.smoothness import Method
 from isfl.theory.probabilities import SolverName
-
-EstimatorName = Literal["exact", "class-mean", "last-layer"]
 
 # ---------------------------------------------------------------- how a client samples
 
@@ -56,7 +55,7 @@ class ImportanceSampling(Part):
     solver: SolverName = "paper"
     floor: float = Field(0.05, ge=0, le=1, description="lowest IS weight: q_i >= floor * p^k_i")
     target_floor: float = Field(0.0, ge=0, le=1, description="q_i >= target_floor * p_i")
-    estimator: EstimatorName = Field(
+    estimator: Method = Field(
         "exact",
         description="how L is measured: by its definition, on class means, or on the output layer alone (cheapest)",
     )

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from isfl.federation.scheme import EstimatorName, ImportanceSampling, Scheme
+from isfl.federation.scheme import ImportanceSampling, Scheme
 from isfl.schema import Part, default_choice
+from isfl.smoothness import Method
 from isfl.theory.arrays import shares
 
 
@@ -126,7 +127,7 @@ class Settings(Part):
         return at_server or (self.diagnostics.lipschitz and not self.renews_at_client)
 
     @property
-    def estimator(self) -> EstimatorName:
+    def estimator(self) -> Method:
         """How Lipschitz values are measured; diagnostics take the definition."""
         return "exact" if self.importance_sampling is None else self.importance_sampling.estimator
 
