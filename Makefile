@@ -10,7 +10,7 @@ demo: install  ## four schemes on the embedded data: a table, a picture, run dir
 	$(BIN)/isfl demo --out runs/demo
 
 test: install lint  ## style, types and every test
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: install
 	$(BIN)/ruff check .

@@ -24,9 +24,11 @@ ROOMS = [
     "federation",
     "engines",
     "experiment",
+    "flower",
     "report",
     "terminal",
     "cli_data",
+    "cli_flower",
     "cli",
 ]
 

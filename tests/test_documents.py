@@ -43,7 +43,7 @@ def test_published_tables_are_those_of_their_runs(results: Path, tmp_path: Path)
 def test_performance_tables_are_those_of_the_results(file: Path) -> None:
     publish = module_at(ROOT / "scripts/publish_performance.py")
     section = publish.section(json.loads(file.read_text(encoding="utf-8")), file.stem)
-    assert section in (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    assert any(section in page.read_text(encoding="utf-8") for page in publish.PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -15,6 +15,8 @@ import typer
 
 from isfl.cli_data import ConfigFile, Overrides
 from isfl.cli_data import app as data_app
+from isfl.cli_flower import app as flower_app
+from isfl.cli_flower import resume_on_flower, run_on_flower
 from isfl.errors import InterruptionError, UserError, plain_warnings
 
 if TYPE_CHECKING:
@@ -36,7 +38,16 @@ Jobs = Annotated[
     typer.Option(min=1, help="processes: runs at a time, or workers of a single run (default: one per core)"),
 ]
 
+Connection = Annotated[
+    str | None,
+    typer.Option(
+        help="a Flower connection by name, or the directory of `isfl flower up` (default: Flower's simulation)",
+        show_default=False,
+    ),
+]
+
 app.add_typer(data_app, name="data")
+app.add_typer(flower_app, name="flower")
 
 
 @app.command()
@@ -47,6 +58,8 @@ def run(
         Path | None, typer.Option(help="run directory (default: runs/NAME-DATE)", show_default=False)
     ] = None,
     jobs: Jobs = None,
+    engine: Annotated[str, typer.Option(help="local (worker processes here) or flower")] = "local",
+    connection: Connection = None,
 ) -> None:
     """Run one experiment and write its run directory."""
     from isfl.crew import cores
@@ -54,10 +67,17 @@ def run(
     from isfl.experiment.run import run as run_experiment
     from isfl.terminal import run_progress, say
 
+    if engine not in ("local", "flower"):
+        raise UserError(f"--engine {engine}: choose local or flower")
+    if connection is not None and engine != "flower":
+        raise UserError("--connection is for --engine flower")
     settings = load_config(config, overrides or [])
     out = out or _fresh(config.stem)
     with _resumable(out), run_progress(_title(settings), settings.training.rounds) as on_round:
-        run_experiment(settings, out, on_round, jobs or cores())
+        if engine == "local":
+            run_experiment(settings, out, on_round, jobs or cores())
+        else:
+            out = run_on_flower(settings, out, connection, on_round, jobs or cores())
     say(f"run directory: {out}")
 
 
@@ -165,6 +185,7 @@ def _finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: st
 def resume(
     directory: Annotated[Path, typer.Argument(help="a run, or the directory of a comparison", show_default=False)],
     jobs: Jobs = None,
+    connection: Connection = None,
 ) -> None:
     """Go on with what was stopped, as if it had never been."""
     from isfl.crew import cores
@@ -186,8 +207,14 @@ def resume(
         say(f"{directory} is finished: nothing to do")
         return
     settings = config_from(run.config, str(directory / "config.json"))
+    where = run.engine
     with _resumable(directory), run_progress(_title(settings), settings.training.rounds) as on_round:
-        resume_run(directory, on_round, jobs or cores())
+        if connection is not None and where["kind"] != "deployment":
+            raise UserError(f"--connection {connection}: {directory} is a run of the engine {where['kind']!r}")
+        if where["kind"] == "local":
+            resume_run(directory, on_round, jobs or cores())
+        else:
+            resume_on_flower(directory, where, connection, on_round, jobs or cores())
     say(f"run directory: {directory}")
 
 

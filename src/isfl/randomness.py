@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     DROPOUT = 6
     COUNT_NOISE = 7
     FEATURE_NOISE = 8
+    EVALUATION = 9
 
 
 def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, epoch: int = 0) -> np.random.Generator:

@@ -25,7 +25,8 @@ def say(line: str) -> None:
 def accuracies(line: dict[str, Any]) -> str:
     if line["accuracy_standard"] is None:
         return "not evaluated"
-    return f"D_S {100 * line['accuracy_standard']:5.1f} %  D_G {100 * line['accuracy_global']:5.1f} %"
+    held = line["accuracy_global"]
+    return f"D_S {100 * line['accuracy_standard']:5.1f} %  D_G " + ("-" if held is None else f"{100 * held:5.1f} %")
 
 
 def refusals(line: dict[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,26 +55,32 @@ def read_folders(directory: Path) -> tuple[Arrays, tuple[str, ...]]:
     if extra:
         raise UserError(f"{directory / 'test' / extra[0]}: a class that the training data does not have")
     arrays: Arrays = {}
-    first: tuple[Path, tuple[int, ...]] | None = None
     for part in ("train", "test"):
-        pictures, labels = [], []
-        for label, name in enumerate(classes):
-            folder = directory / part / name
-            for file in sorted(folder.iterdir()) if folder.is_dir() else []:
-                if file.suffix.lower() not in PICTURES:
-                    continue
-                pixels = _picture(file)
-                first = first or (file, pixels.shape)
-                if pixels.shape != first[1]:
-                    raise UserError(
-                        f"{file}: has shape {pixels.shape} where {first[0]} has {first[1]}; make them equal"
-                    )
-                pictures.append(pixels)
-                labels.append(label)
-        if not pictures:
-            raise UserError(f"{directory / part}: holds no picture ({', '.join(PICTURES)})")
-        arrays[f"{part}_images"], arrays[f"{part}_labels"] = np.stack(pictures), np.array(labels)
+        arrays[f"{part}_images"], arrays[f"{part}_labels"] = pictures_by_class(directory / part, classes)
     return arrays, tuple(classes)
+
+
+def pictures_by_class(directory: Path, classes: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """`CLASS/*`, all of one size, with the position of their class as label; classes may be missing."""
+    pictures: list[np.ndarray] = []
+    labels: list[int] = []
+    files: list[Path] = []
+    for label, name in enumerate(classes):
+        folder = directory / name
+        for file in sorted(folder.iterdir()) if folder.is_dir() else []:
+            if file.suffix.lower() not in PICTURES:
+                continue
+            pixels = _picture(file)
+            if pictures and pixels.shape != pictures[0].shape:
+                raise UserError(
+                    f"{file}: has shape {pixels.shape} where {files[0]} has {pictures[0].shape}; make them equal"
+                )
+            pictures.append(pixels)
+            labels.append(label)
+            files.append(file)
+    if not pictures:
+        raise UserError(f"{directory}: holds no picture ({', '.join(PICTURES)})")
+    return np.stack(pictures), np.array(labels)
 
 
 def _picture(file: Path) -> np.ndarray:

@@ -171,7 +171,7 @@ def _numbers(classes: int) -> tuple[str, ...]:
 
 def _source(arrays: dict[str, np.ndarray], class_names: tuple[str, ...] | None, where: str) -> Source:
     """Check arrays from anywhere and make them a source; labels decide the number of classes if no names do."""
-    labels = {part: _labels(arrays[f"{part}_labels"], f"{where}: {part} labels") for part in ("train", "test")}
+    labels = {part: checked_labels(arrays[f"{part}_labels"], f"{where}: {part} labels") for part in ("train", "test")}
     classes = len(class_names) if class_names else int(labels["train"].max(initial=0)) + 1
     if class_names is None and classes > len(labels["train"]):
         raise UserError(f"{where}: train labels go up to {classes - 1}, more classes than samples; number them from 0")
@@ -179,7 +179,7 @@ def _source(arrays: dict[str, np.ndarray], class_names: tuple[str, ...] | None, 
         raise UserError(f"{where}: train labels know only {classes} class; at least two are needed")
     parts = {}
     for part, values in labels.items():
-        inputs = _inputs(arrays[f"{part}_images"], f"{where}: {part} inputs")
+        inputs = checked_inputs(arrays[f"{part}_images"], f"{where}: {part} inputs")
         if len(inputs) != len(values):
             raise UserError(f"{where}: {len(inputs)} {part} inputs but {len(values)} {part} labels")
         if values.max(initial=0) >= classes or values.min(initial=0) < 0:
@@ -192,13 +192,13 @@ def _source(arrays: dict[str, np.ndarray], class_names: tuple[str, ...] | None, 
     return Source(parts["train"], parts["test"], class_names or _numbers(classes))
 
 
-def _labels(values: np.ndarray, where: str) -> np.ndarray:
+def checked_labels(values: np.ndarray, where: str) -> np.ndarray:
     if values.ndim != 1 or len(values) == 0 or values.dtype.kind not in "iu":
         raise UserError(f"{where} must be a non-empty vector of whole numbers, found {values.dtype} {values.shape}")
     return values.astype(np.int64)
 
 
-def _inputs(values: np.ndarray, where: str) -> np.ndarray:
+def checked_inputs(values: np.ndarray, where: str) -> np.ndarray:
     """Images become (N, channels, height, width); floats are single precision and finite; tokens are int64."""
     if values.ndim < 2 or values.dtype.kind not in "uif":
         raise UserError(f"{where} must be an array of numbers with a row a sample, found {values.dtype} {values.shape}")

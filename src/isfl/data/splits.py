@@ -115,9 +115,7 @@ class Partition:
 
 def partition(split: Split, labels: np.ndarray, public: int, seed: int) -> Partition:
     """Set the public set aside, then share the rest of the pool out."""
-    if public >= len(labels):
-        raise UserError(f"data.public asks for {public} samples, the data has {len(labels)}; lower data.public")
-    chosen = _balanced(labels, public, generator(seed, Purpose.PUBLIC_SET))
+    chosen = public_set(labels, public, seed)
     rest = np.setdiff1d(np.arange(len(labels)), chosen)
     rng = generator(seed, Purpose.SPLIT)
     if isinstance(split, IIDSplit | FeatureSplit):
@@ -133,6 +131,13 @@ def partition(split: Split, labels: np.ndarray, public: int, seed: int) -> Parti
     else:
         clients = _shards(split, labels[rest], 0, rng)
     return Partition(tuple(rest[np.sort(indices)] for indices in clients), chosen)
+
+
+def public_set(labels: np.ndarray, public: int, seed: int) -> Indices:
+    """Where in the pool the public set is."""
+    if public >= len(labels):
+        raise UserError(f"data.public asks for {public} samples, the data has {len(labels)}; lower data.public")
+    return _balanced(labels, public, generator(seed, Purpose.PUBLIC_SET))
 
 
 def _balanced(labels: np.ndarray, count: int, rng: np.random.Generator) -> Indices:

@@ -7,9 +7,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from isfl.data import DataSettings
 from isfl.data.splits import MixedSplit, Split
@@ -19,12 +19,41 @@ from isfl.models import ModelSettings
 from isfl.schema import Part
 
 
+class FlowerSettings(Part):
+    """What is needed besides where clients are machines of their own; the local engine does not look at it."""
+
+    own_data: bool = Field(
+        False,
+        description="every client trains on the data its operator names in its node configuration: `split` is not "
+        "used, `data` names the public set and the test set, which the server has",
+    )
+    clients: int | None = Field(
+        None, ge=1, description="with `own_data`: how many clients there are; the first round waits for all"
+    )
+    min_clients: int = Field(1, ge=1, description="with fewer connected, a round waits and then the run stops")
+    wait_seconds: float = Field(300.0, gt=0, description="how long to wait for clients to be connected")
+    evaluate_share: float = Field(
+        1.0, ge=0, le=1, description="share of the clients that is asked how the model does on their data"
+    )
+    reply_seconds: float = Field(3600.0, gt=0, description="how long a client may take to answer")
+
+
 class Config(Settings):
     """One run: what a federation is told, and the data, split and model it is told it for."""
 
     data: DataSettings = DataSettings()
     split: Split = MixedSplit()
     model: ModelSettings = ModelSettings()
+    flower: FlowerSettings = FlowerSettings()
+
+    @model_validator(mode="after")
+    def _clients_are_told_once(self) -> Self:
+        if self.flower.own_data != (self.flower.clients is not None):
+            raise ValueError(
+                "flower.own_data and flower.clients go together: with data of their own, the number of clients is told "
+                "by flower.clients, otherwise by split"
+            )
+        return self
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:

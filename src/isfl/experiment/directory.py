@@ -1,7 +1,7 @@
 """The run directory: the truth about a run, from which everything shown to a person is derived.
 
 config.json           the configuration as resolved, every default filled in
-run.json              versions and machine
+run.json              versions, machine and engine
 split.json            class counts of every client and of the public set
 metrics.jsonl         one JSON object a round, appended as it happens
 probabilities.jsonl   the probabilities of every client, a round a line
@@ -20,6 +20,7 @@ import platform
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -38,6 +39,8 @@ from isfl.files import appear, write_whole
 
 FORMAT = 1
 GROWING = ("metrics.jsonl", "probabilities.jsonl")
+LOCAL: Mapping[str, Any] = {"kind": "local"}
+"""The engine of a run on this machine, in `run.json`."""
 
 __all__ = ["CLIENTS", "GROWING", "RunDirectory", "environment", "read_lines", "refuse_used", "told_when_full"]
 
@@ -63,10 +66,12 @@ class RunDirectory:
         self.model = path / "model.safetensors"
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any], split: Mapping[str, Any]) -> RunDirectory:
-        """A new directory that appears with its describing files in it."""
+    def create(
+        cls, path: Path, config: Mapping[str, Any], split: Mapping[str, Any], engine: Mapping[str, Any] = LOCAL
+    ) -> RunDirectory:
+        """A new directory that appears with its describing files in it. `engine` says where the run takes place."""
         refuse_used(path)
-        described = {"config.json": config, "split.json": split, "run.json": environment()}
+        described = {"config.json": config, "split.json": split, "run.json": {**environment(), "engine": engine}}
         files = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in described.items()}
         try:
             appear(path, files | dict.fromkeys(GROWING, b""))
@@ -100,17 +105,24 @@ class RunDirectory:
         return content
 
     @property
+    def engine(self) -> dict[str, Any]:
+        """Where the run takes place; runs from before there was a choice are local."""
+        content: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        return content.get("engine", dict(LOCAL))
+
+    @property
     def finished(self) -> bool:
         return self.model.exists()
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """One process at a time."""
+    def locked(self, patience: float = 0.0) -> Iterator[None]:
+        """One process at a time. With patience, one that is about to end may do so: wait that many seconds for it."""
         with (self.path / ".lock").open("w") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(f"{self.path}: another process is working on this run") from None
+            end = time.monotonic() + patience
+            while not _taken(stream):
+                if time.monotonic() >= end:
+                    raise UserError(f"{self.path}: another process is working on this run")
+                time.sleep(0.1)
             _LOCKS.append(stream)
             try:
                 yield
@@ -156,6 +168,14 @@ class RunDirectory:
 
     def _config_digest(self) -> str:
         return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
+
+
+def _taken(stream: TextIOWrapper) -> bool:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

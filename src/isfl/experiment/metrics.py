@@ -51,18 +51,18 @@ def _accuracy(report: RoundReport) -> dict[str, Any]:
         names = ("accuracy_standard", "accuracy_global", "recall", "worst_client", "worst_client_accuracy")
         return dict.fromkeys(names)
     everyone = sum(report.clients.values(), Score(0, 0, 0))
-    worst = min(sorted(report.clients), key=lambda k: report.clients[k].accuracy)
+    worst = min(sorted(report.clients), key=lambda k: report.clients[k].accuracy, default=None)
     found: dict[str, Any] = {
         "accuracy_standard": report.standard.total.accuracy,
-        "accuracy_global": everyone.accuracy,
+        "accuracy_global": everyone.accuracy if everyone.samples else None,
     }
     if len(report.standard.recall) > 10:
         found["accuracy_standard_top5"] = report.standard.total.accuracy_top5
-        found["accuracy_global_top5"] = everyone.accuracy_top5
+        found["accuracy_global_top5"] = everyone.accuracy_top5 if everyone.samples else None
     return found | {
         "recall": _numbers(report.standard.recall),
         "worst_client": worst,
-        "worst_client_accuracy": report.clients[worst].accuracy,
+        "worst_client_accuracy": None if worst is None else report.clients[worst].accuracy,
     }
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import nn
 
+from isfl import federation
 from isfl.data import Dataset, load, partition
 from isfl.data.dataset import Population
 from isfl.data.features import seen_by
-from isfl.data.splits import FeatureSplit
+from isfl.data.sources import Source
+from isfl.data.splits import FeatureSplit, public_set
 from isfl.engines import LocalEngine
+from isfl.engines.memories import Remembered
 from isfl.errors import UserError
+from isfl.experiment.checkpoints import Checkpoint
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import CLIENTS, RunDirectory, environment, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
@@ -27,6 +31,13 @@ from isfl.federation import FederationState, run_round, start
 from isfl.models import build_model, check_output
 
 OnRound = Callable[[dict[str, Any]], None]
+
+
+class Engine(federation.Engine, Protocol):
+    """What a run asks of an engine besides rounds."""
+
+    memories: dict[int, Remembered]
+    """What clients remember, where it is the run's business to keep it."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,10 @@ class Problem:
 def prepare(config: Config) -> Problem:
     """Load, split and build."""
     source = load(config.data)
+    if config.flower.own_data:  # the clients have theirs: what is here is the server's
+        public = source.train.subset(public_set(source.train.labels.numpy(), config.data.public, config.seed))
+        nobody = Population(source.train.rows(0, 0), np.array([0]))
+        return Problem(_model(config, source), nobody, public, source.test, source.class_names)
     parts = partition(config.split, source.train.labels.numpy(), config.data.public, config.seed)
     bounds = np.cumsum([0, *(len(indices) for indices in parts.clients)])
     clients = Population(source.train.subset(np.concatenate(parts.clients)), bounds)
@@ -50,9 +65,14 @@ def prepare(config: Config) -> Problem:
         clients = Population.of([seen_by(k, data, config.split, config.seed) for k, data in enumerate(clients)])
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
         clients = Population(clients.data, bounds[[0, -1]])
+    public = source.train.subset(parts.public)
+    return Problem(_model(config, source), clients, public, source.test, source.class_names)
+
+
+def _model(config: Config, source: Source) -> nn.Module:
     model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
     check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
-    return Problem(model, clients, source.train.subset(parts.public), source.test, source.class_names)
+    return model
 
 
 def begin(
@@ -60,6 +80,8 @@ def begin(
 ) -> tuple[Problem, LocalEngine, FederationState]:
     """Everything up to the first round: any request that cannot be met fails here."""
     torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
+    if config.flower.own_data:
+        raise UserError("flower.own_data = true: the clients are elsewhere; run with --engine flower")
     problem = prepare(config)
     engine = LocalEngine(
         problem.model, problem.clients, problem.public, problem.test, config, workers=workers, directory=directory
@@ -74,10 +96,10 @@ def run(config: Config, out: Path, on_round: OnRound = lambda line: None, worker
     """
     refuse_used(out)
     problem, engine, state = begin(config, workers, out / CLIENTS)
-    _warn_of_unknown_classes(problem, config)
-    directory = RunDirectory.create(out, config.model_dump(mode="json"), _describe(problem))
+    warn_of_unknown_classes(problem.public, config)
+    directory = RunDirectory.create(out, config.model_dump(mode="json"), describe(problem))
     with directory.locked(), engine:
-        _go_on(directory, config, engine, state, on_round)
+        go_on(directory, config, engine, state, on_round)
 
 
 def resume(out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -> None:
@@ -88,20 +110,26 @@ def resume(out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -
             return
         config = config_from(directory.config, str(out / "config.json"))
         problem, engine, state = begin(config, workers, out / CLIENTS)
-        if directory.split != _describe(problem):
-            raise UserError(f"{out}: the data is not what it was when the run began; put it back, or start a new run")
-        checkpoint = directory.restore()
+        checkpoint = reopen(directory, describe(problem))
         if checkpoint is not None:
             state = checkpoint.state
             engine.memories.update(checkpoint.memories)
-        _warn_of_other_versions(directory)
         with engine:
-            _go_on(directory, config, engine, state, on_round)
+            go_on(directory, config, engine, state, on_round)
 
 
-def _go_on(
-    directory: RunDirectory, config: Config, engine: LocalEngine, state: FederationState, on_round: OnRound
-) -> None:
+def reopen(directory: RunDirectory, description: Mapping[str, Any]) -> Checkpoint | None:
+    """The last whole checkpoint of a run that goes on with data of this description; None where it begins again."""
+    if directory.split["sha256"] != description["sha256"]:
+        raise UserError(
+            f"{directory.path}: the data is not what it was when the run began; put it back, or start a new run"
+        )
+    _warn_of_other_versions(directory)
+    return directory.restore()
+
+
+def go_on(directory: RunDirectory, config: Config, engine: Engine, state: FederationState, on_round: OnRound) -> None:
+    """Round after round, each on disk before the next begins."""
     while state.round < config.training.rounds:
         state, report = run_round(state, config, engine)
         line = metrics_of(report)
@@ -123,9 +151,9 @@ def _warn_of_other_versions(directory: RunDirectory) -> None:
         warnings.warn(f"the run was started elsewhere ({'; '.join(changed)}): its bits may differ", stacklevel=3)
 
 
-def _warn_of_unknown_classes(problem: Problem, config: Config) -> None:
+def warn_of_unknown_classes(public: Dataset, config: Config) -> None:
     """ISFL goes on without the Lipschitz values of classes the public set lacks, but somebody should know."""
-    lacking = np.flatnonzero(problem.public.class_counts == 0).tolist()
+    lacking = np.flatnonzero(public.class_counts == 0).tolist()
     if lacking and (config.importance_sampling is not None or config.diagnostics.lipschitz):
         warnings.warn(
             f"the public set has no sample of class {', '.join(map(str, lacking))}: Lipschitz values there count as "
@@ -134,16 +162,17 @@ def _warn_of_unknown_classes(problem: Problem, config: Config) -> None:
         )
 
 
-def _describe(problem: Problem) -> dict[str, Any]:
+def describe(problem: Problem) -> dict[str, Any]:
+    """The content of `split.json`."""
     return {
         "class_names": list(problem.class_names),
         "client_counts": [data.class_counts.tolist() for data in problem.clients],
         "public_counts": problem.public.class_counts.tolist(),
-        "sha256": _digest([*problem.clients, problem.public, problem.test]),
+        "sha256": digest_of([*problem.clients, problem.public, problem.test]),
     }
 
 
-def _digest(parts: Sequence[Dataset]) -> str:
+def digest_of(parts: Sequence[Dataset]) -> str:
     """Of every sample, so that a run is never resumed on other data."""
     digest = hashlib.sha256()
     for data in parts:

@@ -8,6 +8,9 @@ import torch
 from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, Weights
 from isfl.theory.arrays import Array
 
+MOST_COST = 1e30
+"""Larger than any number of seconds or gradients, and small enough to be added up."""
+
 
 def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, epochs: int) -> str | None:
     """Why this update must not be aggregated, or None. `expected` has the names, shapes and types of a good model."""
@@ -24,12 +27,28 @@ def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, ep
             return f"{name!r} is not finite"
     if update.num_samples != num_samples:
         return f"claims {update.num_samples} samples where it announced {num_samples}"
-    if not isinstance(update.train_loss, float) or not np.isfinite(update.train_loss):
+    if not isinstance(update.train_loss, float) or not abs(update.train_loss) < MOST_COST:
         return f"reports a training loss of {update.train_loss}"
     for name, values in (("norms", update.gradient_norm), ("variances", update.gradient_variance)):
         if not _measurements(values, epochs):
             return f"reports gradient {name} that are not {epochs} finite numbers of at least 0"
-    return None
+    return cost_refusal(update)
+
+
+def cost_refusal(answer: ClientUpdate | RenewalReport) -> str | None:
+    """Why what it says of its own cost cannot be added up, or None."""
+    costs: tuple[float, ...]
+    if isinstance(answer, ClientUpdate):
+        costs = (
+            answer.training_evaluations,
+            answer.sampling_evaluations,
+            answer.training_seconds,
+            answer.sampling_seconds,
+        )
+    else:
+        costs = (answer.dropped, answer.evaluations, answer.seconds)
+    fine = all(0 <= cost < MOST_COST for cost in costs)
+    return None if fine else f"reports costs that cannot be ({', '.join(f'{cost:g}' for cost in costs)})"
 
 
 def renewal_refusal(report: RenewalReport, num_classes: int) -> str | None:
@@ -37,20 +56,20 @@ def renewal_refusal(report: RenewalReport, num_classes: int) -> str | None:
     known = np.where(np.isnan(report.lipschitz), 0.0, report.lipschitz)
     if not _measurements(known, num_classes):
         return f"reports Lipschitz values that are not {num_classes} finite numbers of at least 0"
-    return None
+    return cost_refusal(report)
 
 
 def _measurements(values: Array, count: int) -> bool:
     return np.shape(values) == (count,) and bool((np.isfinite(values) & (values >= 0)).all())
 
 
-def profile_refusal(profile: ClientProfile, num_classes: int, exact: bool) -> str | None:
-    """Why this client cannot take part at all, or None."""
+def profile_refusal(profile: ClientProfile, num_classes: int, exact: bool, hidden: bool) -> str | None:
+    """Why this client cannot take part at all, or None. `hidden`: class counts stay at the clients."""
     if profile.num_samples < 1:
         return f"has {profile.num_samples} samples"
     counts = profile.class_counts
     if counts is None:
-        return None
+        return None if hidden else "does not tell its class counts"
     if counts.shape != (num_classes,) or not np.isfinite(counts).all():
         return f"has class counts of shape {counts.shape} with {int((~np.isfinite(counts)).sum())} not finite"
     if exact and ((counts < 0).any() or (counts != np.floor(counts)).any() or counts.sum() != profile.num_samples):

@@ -20,7 +20,7 @@ BATCH = 500
 
 @dataclass(frozen=True)
 class Score:
-    """Totals over a set of samples; they say nothing about its label mix."""
+    """Totals over a set of samples. For a model that always says one class they tell how many of it there are."""
 
     samples: int
     correct: int

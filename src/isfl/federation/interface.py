@@ -11,6 +11,7 @@ from isfl.federation.values import (
     ClientProfile,
     ClientUpdate,
     Observation,
+    Refusal,
     RenewalReport,
     RenewTask,
     TrainTask,
@@ -31,15 +32,15 @@ class ModelFacts:
 
 
 class Engine(Protocol):
-    """Where a round runs. Answers may come in any order; a client that fails is simply missing from them."""
+    """Where a round runs. Answers may come in any order; a client that fails is missing from them, or has a refusal."""
 
     num_classes: int
     facts: ModelFacts
 
     def introduce(self) -> Sequence[ClientProfile]: ...
     def initial_model(self) -> Weights: ...
-    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]: ...
-    def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport]: ...
+    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate | Refusal]: ...
+    def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport | Refusal]: ...
     def lipschitz(self, local: Sequence[Weights], reference: Weights) -> LipschitzEstimate: ...
     def with_statistics(self, model: Weights) -> Weights:
         """The model with BatchNorm statistics estimated on the public set."""
@@ -50,7 +51,7 @@ class Engine(Protocol):
         ...
 
     def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
-        """D_S by class, and every client's own data."""
+        """D_S by class, and every client's own data, as far as the client can be asked."""
         ...
 
     def observe(self, target: Array) -> Mapping[int, Observation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from isfl.federation.normalization import only
 from isfl.federation.renewal import renew
 from isfl.federation.scheme import ImportanceSampling
 from isfl.federation.settings import Settings
-from isfl.federation.values import ClientUpdate, FederationState, RenewTask, payload_bytes
+from isfl.federation.values import ClientUpdate, FederationState, Refusal, RenewalReport, RenewTask, payload_bytes
 from isfl.theory.arrays import Array
 from isfl.theory.bound import Bound, convergence_bound
 
@@ -33,6 +33,8 @@ class Measured:
     seconds: float
     bytes_up: int = 0
     bytes_down: int = 0
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Private ISFL: whose renewal could not be used, and why. Their probabilities stay what they were."""
 
 
 def measure_and_renew(
@@ -80,11 +82,16 @@ def measure_and_renew(
 def _measured_at_clients(tasks: Sequence[RenewTask], engine: Engine, target: Array) -> Measured:
     """What came back, and (in a simulation) what can be looked at: `rho` itself never travels."""
     asked = {task.client for task in tasks}
-    reports = {
-        report.client: report
-        for report in engine.renew(tasks)
-        if report.client in asked and renewal_refusal(report, engine.num_classes) is None
-    }
+    reports: dict[int, RenewalReport] = {}
+    refused: dict[int, str] = {}
+    for answer in engine.renew(tasks):
+        if isinstance(answer, Refusal):
+            refused[answer.client] = answer.reason
+        elif reason := renewal_refusal(answer, engine.num_classes):
+            refused[answer.client] = reason
+        elif answer.client in asked:
+            reports[answer.client] = answer
+    refused |= dict.fromkeys(asked - reports.keys() - refused.keys(), "did not answer")
     observed = engine.observe(target)
     seen = [observed[k].rho if k in observed and k in reports else None for k in sorted(asked)]
     unknown = np.full(engine.num_classes, np.nan)
@@ -98,6 +105,7 @@ def _measured_at_clients(tasks: Sequence[RenewTask], engine: Engine, target: Arr
         seconds=sum(r.seconds for r in reports.values()),
         bytes_up=sum(map(payload_bytes, reports.values())),
         bytes_down=sum(map(payload_bytes, tasks)),
+        refused={client: refused[client] for client in sorted(refused)},
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from isfl.errors import UserError
-from isfl.federation.admission import profile_refusal, update_refusal
+from isfl.federation.admission import cost_refusal, profile_refusal, update_refusal
 from isfl.federation.aggregation import aggregate
 from isfl.federation.drawing import class_probabilities
 from isfl.federation.evaluation import ClassScores, Score
@@ -23,7 +23,7 @@ from isfl.federation.measuring import Measured, bound_of_round, measure_and_rene
 from isfl.federation.normalization import without
 from isfl.federation.settings import NoisedTarget, Settings
 from isfl.federation.targets import target_shares
-from isfl.federation.values import ClientUpdate, FederationState, TrainTask, payload_bytes
+from isfl.federation.values import ClientUpdate, FederationState, Refusal, TrainTask, payload_bytes
 from isfl.randomness import Purpose, generator
 from isfl.theory.arrays import Array
 from isfl.theory.bound import Bound
@@ -72,7 +72,8 @@ def start(settings: Settings, engine: Engine) -> FederationState:
         raise UserError(f"clients must introduce themselves as 0 to K - 1, each once; found {ids}")
     exact = not isinstance(settings.target, NoisedTarget)
     for profile in profiles:
-        if reason := profile_refusal(profile, engine.num_classes, exact):
+        hidden = settings.hides_counts and exact
+        if reason := profile_refusal(profile, engine.num_classes, exact, hidden):
             raise UserError(f"client {profile.client} {reason}")
     target = target_shares(settings.target, profiles, engine.num_classes)
     counts = None
@@ -120,8 +121,9 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
         )
         for client in participants(settings, len(state.sizes), number)
     ]
-    updates = sorted(engine.train(tasks), key=lambda update: update.client)
-    admitted, refused = admit(tasks, updates, state, engine.facts, settings.training.local_epochs)
+    answers = sorted(engine.train(tasks), key=lambda answer: answer.client)
+    updates = [answer for answer in answers if isinstance(answer, ClientUpdate) and cost_refusal(answer) is None]
+    admitted, refused = admit(tasks, answers, state, engine.facts, settings.training.local_epochs)
     if state.probabilities is not None:
         used = dict(enumerate(state.probabilities))
     else:
@@ -138,6 +140,7 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
         if all(bool(torch.isfinite(value).all()) for value in model.values()):
             new = replace(new, model=model, server=memory)
             new, measured = measure_and_renew(state, new, admitted, used, settings, engine)
+            refused |= {k: f"renewal: {reason}" for k, reason in measured.refused.items()} if measured else {}
         else:  # the server's own step diverged: keep the model, forget the step
             refused |= {update.client: "the aggregate is not finite" for update in admitted}
             admitted = []
@@ -185,25 +188,27 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
 
 def admit(
     tasks: Sequence[TrainTask],
-    updates: Sequence[ClientUpdate],
+    answers: Sequence[ClientUpdate | Refusal],
     state: FederationState,
     facts: ModelFacts,
     epochs: int,
 ) -> tuple[list[ClientUpdate], dict[int, str]]:
-    """The updates to aggregate, and why the others were refused. Each client is heard once."""
+    """The updates to aggregate, and why other answers were refused. Each client is heard once."""
     expected = without(state.model, facts.statistics)
     asked = {task.client for task in tasks}
     admitted: dict[int, ClientUpdate] = {}
     refused: dict[int, str] = {}
-    for update in updates:
-        if update.client not in asked:
-            refused[update.client] = "was not asked"
-        elif update.client in admitted:
-            refused[update.client] = "answered twice"
-        elif reason := update_refusal(update, expected, int(state.sizes[update.client]), epochs):
-            refused[update.client] = reason
+    for answer in answers:
+        if answer.client not in asked:
+            refused[answer.client] = "was not asked"
+        elif isinstance(answer, Refusal):
+            refused[answer.client] = answer.reason
+        elif answer.client in admitted:
+            refused[answer.client] = "answered twice"
+        elif reason := update_refusal(answer, expected, int(state.sizes[answer.client]), epochs):
+            refused[answer.client] = reason
         else:
-            admitted[update.client] = update
+            admitted[answer.client] = answer
     for client in sorted(asked - admitted.keys() - refused.keys()):
         refused[client] = "did not answer"
     return [update for client, update in admitted.items() if client not in refused], refused

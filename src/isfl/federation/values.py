@@ -59,6 +59,14 @@ class ClientUpdate:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """In place of an answer, from an engine: this client gave none that could be read, and why."""
+
+    client: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Rho:
     """`rho` of the probabilities in use, of the paper's rule, and its minimum."""
 

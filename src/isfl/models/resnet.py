@@ -62,5 +62,7 @@ class Residual(nn.Module):
 
 
 def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
+    """Convolution, BatchNorm, ReLU, and perhaps pooling. Pooling goes before ReLU: the same values and gradients to
+    the bit (the largest of what ReLU leaves is what ReLU leaves of the largest), for a quarter of ReLU's work."""
+    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
+    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []), nn.ReLU(inplace=True))

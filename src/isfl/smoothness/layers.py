@@ -62,7 +62,11 @@ def _padded(image: Tensor, vertical: int, horizontal: int) -> Tensor:
     if not vertical and not horizontal:
         return image
     batch, height, width, channels = image.shape
-    padded = image.new_zeros(batch, height + 2 * vertical, width + 2 * horizontal, channels)
+    padded = image.new_empty(batch, height + 2 * vertical, width + 2 * horizontal, channels)
+    for frame in (padded[:, :vertical], padded[:, vertical + height :]):
+        frame.zero_()
+    for frame in (padded[:, :, :horizontal], padded[:, :, horizontal + width :]):
+        frame.zero_()
     padded[:, vertical : vertical + height, horizontal : horizontal + width] = image
     return padded
 

@@ -1,0 +1,27 @@
+"""The server: FedAvg, and the accuracy after every round."""
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from task import Net, accuracy
+
+app = ServerApp()
+
+
+def evaluate(server_round, arrays):
+    model = Net()
+    model.load_state_dict(arrays.to_torch_state_dict())
+    score = accuracy(model)
+    print(f"round {server_round}: accuracy {score:.3f}")
+    return MetricRecord({"accuracy": score})
+
+
+@app.main()
+def main(grid, context):
+    strategy = FedAvg(fraction_evaluate=0.0)
+    strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(Net().state_dict()),
+        num_rounds=context.run_config["num-rounds"],
+        evaluate_fn=evaluate,
+    )

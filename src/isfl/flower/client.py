@@ -1,0 +1,206 @@
+"""The client app: Flower messages in, the functions of `isfl.federation`, Flower messages out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from safetensors.torch import load, save
+from torch import nn
+
+from isfl.data.dataset import Dataset
+from isfl.data.held import load_held
+from isfl.engines.server import as_trained
+from isfl.errors import UserError
+from isfl.experiment.config import Config, config_from
+from isfl.experiment.run import Problem, prepare
+from isfl.federation.client import introduce, renew_at_client, train_client
+from isfl.federation.evaluation import outcomes, score
+from isfl.federation.settings import NoisedTarget
+from isfl.federation.values import RenewTask, TrainTask, Weights
+from isfl.files import write_whole
+from isfl.flower.node import Node, memory_folder, node_of, recall, remember, told_first
+from isfl.flower.wire import WireError, arrays_of, decode, encode, weights_of
+from isfl.models import build_model
+from isfl.randomness import Purpose, generator
+
+HEAD = "isfl"
+"""The record with what every message says: the run and its configuration."""
+PROBLEM = "problem"
+"""The record of an answer that says why there is none."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Server to client: how does this model do on your data?"""
+
+    client: int
+    model: Weights
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A message at a client: who is asked, in which run, with which configuration and data."""
+
+    node: Node
+    run: str
+    config: Config
+    model: nn.Module
+    data: Dataset
+    public: Dataset | None
+
+
+def client_app(node: Callable[[Context], Node] = lambda context: node_of(context.node_config)) -> ClientApp:
+    """An app that serves any run; `node` tells from the context who the client is."""
+    app = ClientApp()
+
+    def answer(message: Message, context: Context, work: Callable[[Visit, RecordDict], Any]) -> Message:
+        torch.set_num_threads(1)  # part of a result's bits
+        try:
+            reply = work(_visit(node(context), message.content), message.content)
+        except (UserError, WireError) as error:
+            reply = RecordDict({PROBLEM: ConfigRecord({"reason": str(error)})})
+        return Message(reply, reply_to=message)
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return answer(message, context, _introduce)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return answer(message, context, _train)
+
+    @app.train("renew")
+    def renew(message: Message, context: Context) -> Message:
+        return answer(message, context, _renew)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return answer(message, context, _evaluate)
+
+    return app
+
+
+def _introduce(visit: Visit, records: RecordDict) -> RecordDict:
+    node, config, data = visit.node, visit.config, visit.data
+    if node.private and isinstance(config.target, NoisedTarget):
+        if node.max_epsilon is None or config.target.epsilon > node.max_epsilon:
+            raise UserError(f"its operator allows noised counts up to max-epsilon = {node.max_epsilon}")
+    elif node.private and not config.hides_counts:
+        raise UserError("its operator keeps class counts private: use where = 'client'")
+    noise = generator(config.seed, Purpose.COUNT_NOISE, client=node.client)
+    profile = introduce(node.client, data, config, noise if node.simulated else np.random.default_rng())
+    if isinstance(config.target, NoisedTarget) and not node.simulated and profile.class_counts is not None:
+        told = told_first(node, data.class_counts, profile.class_counts)
+        profile = replace(profile, class_counts=told)
+    if "public" in records:
+        _keep_public(memory_folder(node, visit.run, make=True), records)
+    return encode(profile)
+
+
+def _train(visit: Visit, records: RecordDict) -> RecordDict:
+    task = decode(TrainTask, records)
+    _check_addressee(visit, task.client)
+    memory = recall(visit.node, visit.run, task.round - 1)
+    update, memory = train_client(visit.model, task, visit.data, visit.config, memory)
+    remember(visit.node, visit.run, task.round, memory)
+    return encode(update)
+
+
+def _renew(visit: Visit, records: RecordDict) -> RecordDict:
+    task = decode(RenewTask, records)
+    _check_addressee(visit, task.client)
+    memory = recall(visit.node, visit.run, task.round)
+    if memory.probabilities is None or visit.public is None:
+        raise UserError("has not trained in this run, or has not been given the public set")
+    report, memory = renew_at_client(visit.model, task, visit.data, visit.public, visit.config, memory)
+    remember(visit.node, visit.run, task.round, memory)
+    return encode(report)
+
+
+def _evaluate(visit: Visit, records: RecordDict) -> RecordDict:
+    task = decode(Evaluation, records)
+    _check_addressee(visit, task.client)
+    if not visit.node.simulated and (visit.node.private or visit.config.hides_counts):
+        raise UserError("does not evaluate: a model that always says one class would be told how many of it there are")
+    visit.model.load_state_dict(task.model)
+    return encode(score(outcomes(visit.model, visit.data)))
+
+
+def _check_addressee(visit: Visit, client: int) -> None:
+    if client != visit.node.client:
+        raise UserError(f"a task for client {client} came to client {visit.node.client}")
+
+
+def _visit(node: Node, records: RecordDict) -> Visit:
+    head = records.get(HEAD)
+    if not isinstance(head, ConfigRecord) or not {"config", "run", "classes", "shape"} <= head.keys():
+        raise WireError(f"the message lacks the record {HEAD!r}")
+    run, text = str(head["run"]), str(head["config"])
+    config = _config(text)
+    if config.flower.own_data:
+        if node.data is None:
+            raise UserError("the run wants clients with data of their own; name yours in the node configuration (data)")
+        names, shape = [str(name) for name in _list(head["classes"])], [int(size) for size in _list(head["shape"])]
+        data = _held(node.data, tuple(names), tuple(shape))
+        model = as_trained(build_model(config.model, tuple(shape), len(names), config.seed), config)
+        return Visit(node, run, config, model, data, _kept_public(node, run, len(names)))
+    if node.data is not None:
+        raise UserError("this node has data of its own; the run must say flower.own_data = true")
+    problem, model = _problem(text)
+    if node.client >= len(problem.clients):
+        raise UserError(f"partition-id is {node.client}, but the split has {len(problem.clients)} clients")
+    return Visit(node, run, config, model, problem.clients[node.client], problem.public)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise WireError(f"the record {HEAD!r} has a {type(value).__name__} where a list should be")
+    return value
+
+
+@lru_cache(maxsize=1)
+def _config(text: str) -> Config:
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        raise WireError("the configuration in the message is not JSON") from None
+    return config_from(raw, "the server's configuration")
+
+
+@lru_cache(maxsize=1)
+def _problem(text: str) -> tuple[Problem, nn.Module]:
+    """Data, split and model of a run; the process may serve many messages of it."""
+    config = _config(text)
+    problem = prepare(config)
+    return problem, as_trained(problem.model, config)
+
+
+@lru_cache(maxsize=1)
+def _held(reference: str, classes: tuple[str, ...], shape: tuple[int, ...]) -> Dataset:
+    return load_held(reference, classes, shape)
+
+
+def _keep_public(folder: Path, records: RecordDict) -> None:
+    write_whole(folder / "public.safetensors", save(weights_of(records["public"], "public")))
+
+
+def _kept_public(node: Node, run: str, classes: int) -> Dataset | None:
+    file = memory_folder(node, run) / "public.safetensors"
+    if not file.exists():
+        return None
+    arrays = load(file.read_bytes())
+    return Dataset(arrays["inputs"], arrays["labels"], classes)
+
+
+def public_record(public: Dataset) -> ArrayRecord:
+    """The public set, for clients that do not have it."""
+    return arrays_of({"inputs": public.inputs, "labels": public.labels})

@@ -1,0 +1,232 @@
+"""A Flower federation on this machine: certificates, keys, SuperLink and SuperNodes, on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from isfl.errors import UserError
+from isfl.files import write_whole
+from isfl.flower.keys import LOOPBACK, make_certificates, make_node_key
+from isfl.flower.processes import PROCESSES, Process, alive, environment, program, record, runs, start, stop
+
+CONNECTION = "isfl"
+"""The connection's name in the Flower home of a deployment."""
+FLOWER_HOME = "flower"
+UP_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Deployment:
+    directory: Path
+    clients: int
+    secure: bool
+    port: int
+    """Of the SuperLink; SuperNode k has `port + 1 + k`."""
+    data: tuple[str, ...] = ()
+    """What each client trains on, where it has data of its own."""
+
+
+def up(
+    directory: Path,
+    clients: int,
+    secure: bool,
+    tell: Callable[[str], None],
+    data: Sequence[str] = (),
+    seconds: float = UP_SECONDS,
+) -> Deployment:
+    """Start what is not running; certificates, keys and ports are made once.
+
+    `data`: what each client trains on, where it has data of its own.
+    """
+    directory = directory.absolute()
+    if data and len(data) != clients:
+        raise UserError(f"--data is given {len(data)} times for {clients} clients; give it once a client")
+    here = [str(Path(name).absolute()) if Path(name).exists() else name for name in data]
+    try:
+        deployment = _settled(directory, clients, secure, here)
+    except OSError as error:
+        raise UserError(f"{directory}: cannot be used ({error.strerror})") from None
+    running = {process.name: process for process in alive(directory)}
+    processes = dict(running)
+    record(directory, processes)
+    try:
+        if "superlink" not in running:
+            processes["superlink"] = start(directory, "superlink", _superlink(deployment), directory / FLOWER_HOME)
+            record(directory, processes)
+        _listening(deployment, processes["superlink"], seconds)
+        if secure:
+            _register(deployment, tell)
+        for k in range(clients):
+            name = f"node-{k}"
+            if name not in running:
+                processes[name] = start(directory, name, _supernode(deployment, k), directory / FLOWER_HOME)
+                record(directory, processes)
+        _connected(deployment, seconds)
+    except BaseException:
+        stop([process for name, process in processes.items() if name not in running])
+        raise
+    return deployment
+
+
+def down(directory: Path) -> list[str]:
+    """End exactly the processes that `up` started here and that still run. Their names."""
+    if not (directory / PROCESSES).is_file():
+        raise UserError(f"{directory}: not a deployment that isfl flower up made")
+    found = alive(directory)
+    stop(found)
+    record(directory, {})
+    return [process.name for process in found]
+
+
+# ------------------------------------------------------------ what is made once
+
+
+def _settled(directory: Path, clients: int, secure: bool, data: Sequence[str]) -> Deployment:
+    """The deployment of this directory, made if it is not there."""
+    file = directory / "deployment.json"
+    if file.is_file():
+        known = json.loads(file.read_text(encoding="utf-8"))
+        if (known["clients"], known["secure"]) != (clients, secure) or (data and list(data) != known["data"]):
+            raise UserError(
+                f"{directory}: was made for {known['clients']} clients, secure = {known['secure']}, data = "
+                f"{known['data']}; use the same, or another --dir"
+            )
+        return Deployment(directory, clients, secure, known["port"], tuple(known["data"]))
+    if directory.exists() and any(directory.iterdir()):
+        raise UserError(f"{directory}: exists and is not a deployment; give an empty --dir")
+    deployment = Deployment(directory, clients, secure, _free_ports(clients + 1), tuple(data))
+    for k in range(clients):
+        (directory / f"node-{k}" / "state").mkdir(parents=True, mode=0o700)
+    if secure:
+        make_certificates(directory)
+        for k in range(clients):
+            make_node_key(directory / f"node-{k}")
+    home = directory / FLOWER_HOME
+    home.mkdir(mode=0o700)
+    trust = f'root-certificates = "{directory / "ca.crt"}"' if secure else "insecure = true"
+    address = f'address = "{LOOPBACK}:{deployment.port}"'
+    lines = ["[superlink]", f'default = "{CONNECTION}"', "", f"[superlink.{CONNECTION}]", address, trust, ""]
+    write_whole(home / "config.toml", "\n".join(lines).encode())
+    known = {"clients": clients, "secure": secure, "port": deployment.port, "data": list(data)}
+    write_whole(file, json.dumps(known).encode())
+    return deployment
+
+
+# ------------------------------------------------------------ processes
+
+
+def _superlink(deployment: Deployment) -> list[str]:
+    directory = deployment.directory
+    address = ["--host", LOOPBACK, "--port", str(deployment.port), "--database", str(directory / "superlink.db")]
+    if not deployment.secure:
+        return ["flower-superlink", "--insecure", *address]
+    files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key"}
+    trust = [part for option, name in files.items() for part in (option, str(directory / name))]
+    return ["flower-superlink", *trust, "--enable-supernode-auth", *address]
+
+
+def _supernode(deployment: Deployment, k: int) -> list[str]:
+    own = deployment.directory / f"node-{k}"
+    address = [
+        "--superlink",
+        f"{LOOPBACK}:{deployment.port}",
+        "--host",
+        LOOPBACK,
+        "--port",
+        str(deployment.port + 1 + k),
+    ]
+    config = f'partition-id={k} num-partitions={deployment.clients} state-dir="{own / "state"}"'
+    if deployment.data:
+        config += f' data="{deployment.data[k]}"'
+    trust = ["--insecure"]
+    if deployment.secure:
+        certificates = ["--root-certificates", str(deployment.directory / "ca.crt")]
+        trust = [*certificates, "--auth-supernode-private-key", str(own / "key")]
+    return ["flower-supernode", *trust, *address, "--node-config", config]
+
+
+def _register(deployment: Deployment, tell: Callable[[str], None]) -> None:
+    """Make the SuperLink know the nodes' public keys; those it knows already it refuses, which is fine."""
+    for k in range(deployment.clients):
+        own = deployment.directory / f"node-{k}"
+        if (own / "registered").exists():
+            continue
+        done = flwr(deployment, "supernode", "register", str(own / "key.pub"), CONNECTION)
+        if done.returncode != 0:
+            raise UserError(f"node {k} could not be registered: {(done.stdout + done.stderr).strip()[-300:]}")
+        write_whole(own / "registered", b"")
+        tell(f"registered the key of client {k}")
+
+
+def _listening(deployment: Deployment, process: Process, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            reached = probe.connect_ex((LOOPBACK, deployment.port)) == 0
+        if reached:
+            time.sleep(0.5)  # if the port is somebody else's, ours ends now
+            if runs(process):
+                return
+        if not runs(process):
+            break
+        time.sleep(0.2)
+    raise UserError(f"the SuperLink did not come up; see {deployment.directory / 'superlink.log'}")
+
+
+def _connected(deployment: Deployment, seconds: float) -> None:
+    """Wait until every node is online."""
+    end, seen = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        seen = online(deployment)
+        if seen >= deployment.clients:
+            return
+        time.sleep(1.0)
+    raise UserError(f"{seen} of {deployment.clients} nodes came up; see {deployment.directory}/node-*.log")
+
+
+def online(deployment: Deployment) -> int:
+    """How many nodes the SuperLink sees."""
+    done = flwr(deployment, "supernode", "list", CONNECTION, "--format", "json")
+    try:
+        nodes = json.loads(done.stdout)["nodes"]
+    except (ValueError, KeyError):
+        return 0
+    return sum(str(node.get("status", "")).lower() == "online" for node in nodes)
+
+
+def flwr(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [program("flwr"), *arguments],
+            env=environment(deployment.directory / FLOWER_HOME),
+            capture_output=True,
+            text=True,
+            timeout=UP_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"flwr {' '.join(arguments[:2])} took longer than {UP_SECONDS:.0f} s") from None
+
+
+def _free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens on."""
+    for first in range(18000, 30000, count):
+        with_probe = []
+        try:
+            for port in range(first, first + count):
+                probe = socket.socket()
+                with_probe.append(probe)
+                probe.bind((LOOPBACK, port))
+        except OSError:
+            continue
+        finally:
+            for probe in with_probe:
+                probe.close()
+        return first
+    raise UserError(f"no {count} free ports in a row on {LOOPBACK}")

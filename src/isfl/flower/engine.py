@@ -1,0 +1,197 @@
+"""The engine whose clients are Flower nodes: simulated ones, or machines of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+
+from isfl.data.dataset import Population
+from isfl.engines.memories import Remembered
+from isfl.engines.server import ServerSide
+from isfl.errors import UserError
+from isfl.experiment.config import Config
+from isfl.experiment.run import Problem
+from isfl.federation.drawing import class_probabilities
+from isfl.federation.evaluation import ClassScores, Score
+from isfl.federation.scheme import GradientNorm
+from isfl.federation.values import (
+    ClientProfile,
+    ClientUpdate,
+    Observation,
+    Refusal,
+    RenewalReport,
+    RenewTask,
+    TrainTask,
+    Weights,
+)
+from isfl.flower.client import HEAD, Evaluation, public_record
+from isfl.flower.node import recall, simulated_node
+from isfl.flower.post import Answer, Reach, Silence, push, read, replies
+from isfl.flower.roster import PATIENCE, Roster
+from isfl.flower.wire import arrays_of, encode
+from isfl.randomness import Purpose, generator
+from isfl.theory.arrays import Array
+
+RENEW = f"{MessageType.TRAIN}.renew"
+
+Kind = TypeVar("Kind", ClientUpdate, RenewalReport, Score)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Tasks on their way."""
+
+    messages: dict[str, int]
+    """The number of each message, and the node it went to."""
+    client_of: dict[int, int]
+    absent: list[int]
+    """Clients that are not connected."""
+
+
+class FlowerEngine(ServerSide):
+    """Sends tasks to nodes and hears their answers; nothing waits longer than `config.flower` allows."""
+
+    def __init__(self, problem: Problem, config: Config, reach: Reach, workers: int = 1) -> None:
+        nobody = Population(problem.test.rows(0, 0), np.array([0]))
+        super().__init__(problem.model, nobody, problem.public, problem.test, config, workers, None)
+        self.config, self.reach, self.problem = config, reach, problem
+        self.client_count = config.flower.clients or len(problem.clients)
+        if config.flower.min_clients > self.client_count:
+            raise UserError(
+                f"flower.min_clients = {config.flower.min_clients}, but there are {self.client_count} clients"
+            )
+        self.memories: dict[int, Remembered] = {}
+        """Empty: clients keep their own."""
+        self.roster = Roster(reach, self.client_count, self._question, config.flower.reply_seconds)
+        self._round = 0
+
+    def reunite(self, sizes: Sequence[int], counts: Array | None) -> None:
+        """Go on with clients that introduced themselves in an earlier life of the run, once they are there again.
+
+        Without this wait, the round that was under way would be done again with fewer of them, and other bits.
+        """
+        self.roster.sizes = dict(enumerate(int(size) for size in sizes))
+        self.roster.counts = {} if counts is None else dict(enumerate(counts))
+        self.roster.rounds_begun, limits = True, self.config.flower
+        self.roster.gather(self.client_count, limits.wait_seconds, "clients to be back", limits.min_clients)
+
+    # ------------------------------------------------------------ what a round asks for
+
+    def introduce(self) -> Sequence[ClientProfile]:
+        """Wait until all clients are there."""
+        self.roster.gather(self.client_count, self.config.flower.wait_seconds, "clients before the first round")
+        self.roster.rounds_begun = True
+        return [self.roster.profiles[client] for client in sorted(self.roster.profiles)]
+
+    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate | Refusal]:
+        self._round, limits = tasks[0].round, self.config.flower
+        self.roster.gather(limits.min_clients, limits.wait_seconds, f"clients for round {self._round}")
+        return list(self._hear(ClientUpdate, self._send(MessageType.TRAIN, tasks)))
+
+    def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport | Refusal]:
+        return list(self._hear(RenewalReport, self._send(RENEW, tasks)))
+
+    def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
+        evaluators = self._evaluators()
+        sent = self._send(MessageType.EVALUATE, [Evaluation(client, model) for client in evaluators])
+        (found,) = self._outcomes(model, "test")  # while the clients are at it
+        scores = {}
+        for client, answer in self._answers(sent):
+            score = read(Score, answer)
+            if isinstance(score, Score) and not self._plausible(score, client):
+                score = "has impossible scores"
+            if isinstance(score, str):
+                self.reach.tell(f"evaluation: client {client}: {score}")
+            else:
+                scores[client] = score
+        return self._standard(found), scores
+
+    def observe(self, target: Array) -> Mapping[int, Observation]:
+        """A simulation looks at its clients; otherwise the server sees what follows from what it was told."""
+        rule, seen = self.config.scheme.sampling, {}
+        for client in sorted(self.roster.sizes):
+            counts, memory = self.roster.counts.get(client), None
+            if self.reach.simulated is not None:
+                memory = recall(simulated_node(client, self.reach.simulated), self.reach.run, self._round)
+                counts = self.problem.clients[client].class_counts.astype(np.float64)
+            if memory is not None and memory.probabilities is not None:
+                seen[client] = Observation(memory.probabilities, memory.rho)
+            elif counts is not None and not isinstance(rule, GradientNorm) and self._may_be_seen:
+                seen[client] = Observation(class_probabilities(rule, counts, target[client]), None)
+        return seen
+
+    @property
+    def _may_be_seen(self) -> bool:
+        """Noised counts are not what a client draws by."""
+        return self.reach.simulated is not None or not self.config.hides_counts
+
+    def _evaluators(self) -> list[int]:
+        """Connected clients, or a random share of all clients as far as it is connected.
+
+        Nobody where class counts are private: how a model does on a client's data can give them away.
+        """
+        if self.config.hides_counts and self.reach.simulated is None:
+            return []
+        share, count = self.config.flower.evaluate_share, self.client_count
+        rng = generator(self.config.seed, Purpose.EVALUATION, round=self._round)
+        chosen = range(count) if share == 1 else rng.choice(count, round(share * count), replace=False)
+        return sorted(self.roster.node_of.keys() & {int(client) for client in chosen})
+
+    def _plausible(self, score: Score, client: int) -> bool:
+        possible = 0 <= score.correct <= score.correct_top5 <= score.samples
+        return possible and score.samples == self.roster.sizes[client]
+
+    # ------------------------------------------------------------ asking and hearing
+
+    def _send(self, kind: str, tasks: Sequence[Any]) -> Sent:
+        """A task to each of its clients that is connected; their model is encoded once."""
+        model = {id(tasks[0].model): arrays_of(tasks[0].model)} if tasks else {}
+        head, messages, client_of, absent = self._head(), {}, {}, []
+        for task in tasks:
+            node = self.roster.node_of.get(task.client)
+            if node is None:
+                absent.append(task.client)
+                continue
+            content = encode(task, model)
+            content[HEAD] = head
+            messages[node] = Message(content, node, kind, ttl=self.config.flower.reply_seconds + PATIENCE)
+            client_of[node] = task.client
+        return Sent(push(self.reach.grid, messages) if messages else {}, client_of, absent)
+
+    def _hear(self, kind: type[Kind], sent: Sent) -> Iterator[Kind | Refusal]:
+        """The answers of clients, as they come. Whose an answer is, the message tells, not its content."""
+        for client, answer in self._answers(sent):
+            value = read(kind, answer)
+            if isinstance(value, str):
+                yield Refusal(client, value)
+            elif getattr(value, "client", client) != client:
+                yield Refusal(client, f"answered as client {getattr(value, 'client', None)}")
+            else:
+                yield value
+
+    def _answers(self, sent: Sent) -> Iterator[tuple[int, Answer]]:
+        for client in sent.absent:
+            yield client, "is not connected"
+        for node, answer in replies(self.reach, sent.messages, self.config.flower.reply_seconds, self.roster.look):
+            self.roster.note(node, silent=isinstance(answer, Silence))
+            yield sent.client_of[node], answer
+
+    def _question(self) -> RecordDict:
+        content = RecordDict({HEAD: self._head()})
+        if self.config.flower.own_data and self.config.renews_at_client:
+            content["public"] = public_record(self.public)
+        return content
+
+    def _head(self) -> ConfigRecord:
+        return ConfigRecord(
+            {
+                "run": self.reach.run,
+                "config": self.config.model_dump_json(),
+                "classes": list(self.problem.class_names),
+                "shape": [int(size) for size in self.public.inputs.shape[1:]],
+            }
+        )

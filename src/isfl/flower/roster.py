@@ -1,0 +1,125 @@
+"""Who is connected: which node is which client. Nodes come and go, and none is taken at its word twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from flwr.app import Message, MessageType, RecordDict
+
+from isfl.errors import UserError
+from isfl.federation.values import ClientProfile
+from isfl.flower.post import LOOK, Reach, Silence, pull, push, read
+from isfl.theory.arrays import Array
+
+SILENT = 5.0
+"""Seconds of waiting that are nobody's concern."""
+PATIENCE = 120.0
+"""Seconds until a node that could not take part is asked again, and that a message outlives the wait for it."""
+
+
+class Roster:
+    """`node_of` has the connected clients; `question()` is what newcomers are asked with, `seconds` what they have."""
+
+    def __init__(self, reach: Reach, clients: int, question: Callable[[], RecordDict], seconds: float) -> None:
+        self.reach, self.clients, self.question, self.seconds = reach, clients, question, seconds
+        self.rounds_begun = False
+        """Whether there is a run to go on with."""
+        self.node_of: dict[int, int] = {}
+        self.profiles: dict[int, ClientProfile] = {}
+        self.sizes: dict[int, int] = {}
+        """Samples of each client, as first announced; it stays at that."""
+        self.counts: dict[int, Array] = {}
+        self._asked: dict[str, int] = {}
+        """Questions under way: the number of the message, and the node."""
+        self._deadline: dict[int, float] = {}
+        self._silent: set[int] = set()
+        """Nodes that owe an answer."""
+        self._seconds: dict[int, ClientProfile] = {}
+        """Nodes that say they are a client whose node is there: perhaps it came back and the old one is dead."""
+        self._strangers: dict[int, float] = {}
+        """Nodes that were asked and cannot take part, and when they are asked again."""
+
+    def gather(self, wanted: int, seconds: float, purpose: str, least: int | None = None) -> None:
+        """Wait until so many clients are connected, but not for ever; then go on if there are at least `least`."""
+        began, told = time.monotonic(), False
+        while True:
+            self.look()
+            if len(self.node_of) >= wanted:
+                return
+            waited, there = time.monotonic() - began, f"{len(self.node_of)} of {wanted} are connected"
+            if not told and waited > SILENT:
+                self.reach.tell(f"waiting for {purpose}: {there}")
+                told = True
+            if waited > seconds and least is not None and len(self.node_of) >= least:
+                self.reach.tell(f"waited {seconds:.0f} s for {purpose}: {there}, going on")
+                return
+            if waited > seconds:
+                then = "go on with isfl resume" if self.rounds_begun else "run again"
+                raise UserError(
+                    f"waited {seconds:.0f} s for {purpose}: {there} (flower.wait_seconds, flower.min_clients); start "
+                    f"the others and {then}"
+                )
+            self.reach.pause(min(LOOK, seconds / 4))
+
+    def look(self) -> set[int]:
+        """The nodes that are there. Those that left are forgotten, new ones are asked who they are; nobody waits."""
+        present = set(self.reach.grid.get_node_ids())
+        now = time.monotonic()
+        self._strangers = {node: until for node, until in self._strangers.items() if node in present and until > now}
+        self._silent &= present
+        self.node_of = {client: node for client, node in self.node_of.items() if node in present}
+        self._ask(present)
+        for node, answer in pull(self.reach.grid, self._asked):
+            self._hear(node, read(ClientProfile, answer))
+        for node, profile in list(self._seconds.items()):
+            if node not in present:
+                del self._seconds[node]
+            elif self.node_of.get(profile.client) in {None, *self._silent}:
+                self.node_of[profile.client] = node
+                del self._seconds[node]
+        return present
+
+    def note(self, node: int, silent: bool) -> None:
+        """A node answered, or did not."""
+        (self._silent.add if silent else self._silent.discard)(node)
+
+    def _ask(self, present: set[int]) -> None:
+        for number, node in list(self._asked.items()):
+            if node not in present:
+                del self._asked[number]
+            elif time.monotonic() > self._deadline[node]:
+                del self._asked[number]
+                self.reach.tell(f"node {node} did not say within {self.seconds:.0f} s who it is; it is asked again")
+        known = {*self.node_of.values(), *self._seconds, *self._strangers, *self._asked.values()}
+        if new := sorted(present - known):
+            content, lives = self.question(), self.seconds + PATIENCE
+            self._asked |= push(
+                self.reach.grid, {node: Message(content, node, MessageType.QUERY, ttl=lives) for node in new}
+            )
+            self._deadline |= dict.fromkeys(new, time.monotonic() + self.seconds)
+
+    def _hear(self, node: int, profile: ClientProfile | str) -> None:
+        if isinstance(profile, Silence):
+            return  # it is asked again
+        reason = profile if isinstance(profile, str) else self._unfit(profile)
+        if isinstance(profile, str) or reason is not None:
+            self._strangers[node] = time.monotonic() + PATIENCE
+            self.reach.tell(f"node {node} cannot take part: {reason}")
+        elif profile.client in self.node_of:
+            self._seconds[node] = profile
+            self.reach.tell(f"node {node} says it is client {profile.client}, which is there: it has to wait")
+        else:
+            self.node_of[profile.client] = node
+            self.profiles[profile.client] = profile
+            self.sizes.setdefault(profile.client, profile.num_samples)
+            if profile.class_counts is not None:
+                self.counts.setdefault(profile.client, profile.class_counts)
+
+    def _unfit(self, profile: ClientProfile) -> str | None:
+        client = profile.client
+        if not 0 <= client < self.clients:
+            return f"its partition-id is {client}, but there are {self.clients} clients"
+        if self.sizes.get(client, profile.num_samples) != profile.num_samples:
+            return f"client {client} had {self.sizes[client]} samples and now has {profile.num_samples}"
+        return None

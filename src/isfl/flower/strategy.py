@@ -1,0 +1,164 @@
+"""Importance sampling for a Flower app that is not ours: a strategy for its server, two calls for its client.
+
+The server measures Lipschitz values on its public set and sends every node the probabilities to draw classes with; a
+node sends its class counts with its reply. The rest of the app stays as it is: model, training loop, data.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from logging import WARNING
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+from flwr.supercore import log
+from torch import Tensor, nn
+
+from isfl.errors import UserError
+from isfl.federation.drawing import class_probabilities
+from isfl.federation.renewal import renew
+from isfl.federation.scheme import ImportanceSampling
+from isfl.randomness import Purpose, generator
+from isfl.sampling import ClassSampler
+from isfl.smoothness import estimate_lipschitz
+from isfl.theory.arrays import Array
+
+RECORD = "isfl"
+"""The record of ours in messages and replies."""
+
+
+class ISFL(FedAvg):
+    """FedAvg whose nodes draw their samples by class, with probabilities that minimise `rho` (Algorithm 2).
+
+    Parameters
+    ----------
+    model : the module whose state the nodes train; the server needs it to compute gradients.
+    public : inputs as the model takes them, and labels: D_L.
+    num_classes : C.
+    rule : floors, solver and estimator; the defaults are those of the scheme `isfl`.
+    seed : of the nodes' draws.
+    options : what `FedAvg` takes.
+
+    A node is sent probabilities once its class counts are known, so from its second round on.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        public: tuple[Tensor, Tensor],
+        num_classes: int,
+        *,
+        rule: ImportanceSampling | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.model, self.public, self.num_classes = copy.deepcopy(model), public, num_classes
+        self.rule, self.seed = rule or ImportanceSampling(), seed
+        self.counts: dict[int, Array] = {}
+        """(C,) by node."""
+        self.probabilities: dict[int, Array] = {}
+        """(C,) by node: what it draws with next."""
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        messages = []
+        for message in super().configure_train(server_round, arrays, config, grid):
+            node, kind = message.metadata.dst_node_id, message.metadata.message_type
+            own = ConfigRecord({"classes": self.num_classes, "seed": self.seed, "round": server_round})
+            if node in self.probabilities:
+                own["probabilities"] = self.probabilities[node].tolist()
+            messages.append(Message(RecordDict({**message.content, RECORD: own}), node, kind))
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        replies = list(replies)
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        if arrays is not None:
+            self._renew(arrays, [reply for reply in replies if not reply.has_error()])
+        return arrays, metrics
+
+    def _renew(self, arrays: ArrayRecord, replies: Sequence[Message]) -> None:
+        """New probabilities for the nodes that answered and said what they hold."""
+        models = {}
+        for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
+            node, counts = reply.metadata.src_node_id, self._counts_in(reply)
+            if counts is None:
+                log(WARNING, "ISFL: node %s sent no class counts that add up; it goes on as before", node)
+                continue
+            self.counts[node] = counts
+            models[node] = self._loaded(next(iter(reply.content.array_records.values())))
+        if not models:
+            return
+        total = np.sum(list(self.counts.values()), axis=0)
+        target = total / total.sum()
+        for node in models.keys() - self.probabilities.keys():
+            self.probabilities[node] = class_probabilities(self.rule, self.counts[node], target)
+        counts = np.stack([self.counts[node] for node in models])
+        estimate = estimate_lipschitz(
+            list(models.values()), self._loaded(arrays), *self.public, self.num_classes, method=self.rule.estimator
+        )
+        result = renew(
+            self.rule,
+            np.tile(target, (len(models), 1)),
+            counts / counts.sum(axis=1, keepdims=True),
+            np.stack([self.probabilities[node] for node in models]),
+            estimate.values,
+        )
+        self.probabilities.update(zip(models, result.probabilities, strict=True))
+
+    def _loaded(self, arrays: ArrayRecord) -> nn.Module:
+        model = copy.deepcopy(self.model)
+        model.load_state_dict(arrays.to_torch_state_dict())
+        return model
+
+    def _counts_in(self, reply: Message) -> Array | None:
+        record = reply.content.get(RECORD)
+        counts = record.get("counts") if isinstance(record, ConfigRecord) else None
+        if not isinstance(counts, list) or len(counts) != self.num_classes:
+            return None
+        if not all(type(count) is int and count >= 0 for count in counts) or not any(counts):
+            return None
+        return np.array(counts, dtype=np.float64)
+
+
+def sampler(message: Message, labels: Sequence[int] | Tensor) -> ClassSampler:
+    """At the node: who draws the samples of this message's round, for a `DataLoader`.
+
+    Until the server has sent probabilities, classes are drawn as often as the node has them.
+    """
+    told, y = _told(message), np.asarray(labels)
+    rng = generator(_number(told, "seed"), Purpose.DRAWING, round=_number(told, "round"), client=_node(message))
+    probabilities = told.get("probabilities", np.bincount(y, minlength=_number(told, "classes")) / len(y))
+    return ClassSampler(y, probabilities, num_samples=len(y), seed=int(rng.integers(2**62)))
+
+
+def class_counts(message: Message, labels: Sequence[int] | Tensor) -> ConfigRecord:
+    """At the node: the record to put into the reply as `"isfl"`."""
+    classes = _number(_told(message), "classes")
+    return ConfigRecord({"counts": np.bincount(np.asarray(labels), minlength=classes).tolist()})
+
+
+def _told(message: Message) -> ConfigRecord:
+    record = message.content.get(RECORD)
+    if not isinstance(record, ConfigRecord):
+        raise UserError("the message is not from the strategy ISFL: it has no record 'isfl'")
+    return record
+
+
+def _number(record: ConfigRecord, key: str) -> int:
+    value = record[key]
+    assert isinstance(value, int)
+    return value
+
+
+def _node(message: Message) -> int:
+    """As the client of a random stream, whose key has room for 32 bits."""
+    return message.metadata.dst_node_id % 2**32

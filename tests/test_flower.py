@@ -1,0 +1,173 @@
+"""Clients as Flower nodes: the same bits as at home, nothing on the wire that should not be, and no node is trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message
+
+from isfl.errors import UserError
+from isfl.experiment.run import prepare
+from isfl.federation import run_round
+from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, TrainTask
+from isfl.flower.client import Evaluation
+from isfl.flower.node import Node
+from isfl.flower.wire import NUMBERS, decode, encode
+from tests.grids import PRIVATE, Federation, at_home, config_of, engine_of, federation_of, rounds, sent
+
+# ------------------------------------------------------------ the same bits
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changes"),
+    [
+        ("isfl", {}),
+        ("moon", {}),
+        ("fedavg", {"diagnostics": {"lipschitz": True}}),
+        ("isfedavg", {}),
+        (PRIVATE, {"target": {"kind": "uniform"}}),
+        (
+            {**PRIVATE, "objective": {"kind": "moon"}},
+            {"target": {"kind": "uniform"}, "training": {"batchnorm": "local", "participation": 0.7}},
+        ),
+        ({"name": "isfl", "aggregation": {"rule": "adam"}}, {"training": {"batchnorm": "group"}}),
+    ],
+)
+def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str, Any], tmp_path: Path) -> None:
+    config = config_of(scheme, **changes)
+    expected, expected_reports = at_home(config)
+    state, reports = rounds(config, engine_of(config, federation_of(tmp_path), tmp_path))
+    assert state.model.keys() == expected.model.keys()
+    assert all(torch.equal(state.model[name], value) for name, value in expected.model.items())
+    for found, wanted in zip(reports, expected_reports, strict=True):
+        assert found.refused == {} and found.train_loss == wanted.train_loss
+        assert found.standard is not None and wanted.standard is not None
+        assert found.standard.total == wanted.standard.total and found.clients == wanted.clients
+        assert (found.rho_used, found.rho_paper, found.rho_minimum) == (
+            wanted.rho_used,
+            wanted.rho_paper,
+            wanted.rho_minimum,
+        )
+        assert (found.bytes_up, found.bytes_down) == (wanted.bytes_up, wanted.bytes_down)
+        if scheme != "isfedavg":  # its probabilities are the client's business
+            assert found.probabilities.keys() == wanted.probabilities.keys()
+        for k, q in found.probabilities.items():
+            assert np.array_equal(q, wanted.probabilities[k])
+
+
+@pytest.mark.parametrize("scheme", ["moon", {**PRIVATE, "objective": {"kind": "moon"}}])
+def test_a_round_that_is_done_again_gives_the_same_bits(scheme: Any, tmp_path: Path) -> None:
+    """The server was killed after the clients had trained: they go back with it."""
+    config = config_of(scheme, target={"kind": "uniform"})
+    engine = engine_of(config, federation_of(tmp_path), tmp_path)
+    before, _ = rounds(config, engine, 2)
+    first, _ = run_round(before, config, engine)
+    again = engine_of(config, federation_of(tmp_path), tmp_path)
+    again.reunite(before.sizes.tolist(), before.counts)
+    second, _ = run_round(before, config, again)
+    assert all(torch.equal(second.model[name], value) for name, value in first.model.items())
+    past, _ = rounds(config, engine_of(config, federation_of(tmp_path / "new"), tmp_path / "new"), 3)
+    assert all(torch.equal(past.model[name], value) for name, value in first.model.items())
+
+
+# ------------------------------------------------------------ what crosses the wire
+
+
+def test_values_survive_the_wire() -> None:
+    model = {"w": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last), "n": torch.tensor(7)}
+    task = TrainTask(3, 1, model, np.array([0.1, 0.9]), None)
+    back = decode(TrainTask, encode(task))
+    assert (back.round, back.client, back.probabilities) == (3, 1, None)
+    assert np.array_equal(back.target, task.target) and back.target.dtype == np.float64
+    assert all(torch.equal(back.model[name], value) for name, value in model.items())
+    assert back.model["n"].dtype == torch.int64 and back.model["n"].shape == ()
+
+
+def test_private_clients_send_nothing_about_their_labels(tmp_path: Path) -> None:
+    config = config_of(PRIVATE, target={"kind": "uniform"})
+    grid = Federation({1000 + k: Node(k, tmp_path) for k in range(3)})  # not simulated: their state is theirs
+    rounds(config, engine_of(config, grid))
+    allowed = {
+        ClientProfile: {"client", "num_samples"},
+        ClientUpdate: {part.name for part in dataclasses.fields(ClientUpdate)} - {"model"},
+        RenewalReport: {part.name for part in dataclasses.fields(RenewalReport)},
+    }
+    problem = prepare(config)
+    shapes = {name: tuple(value.shape) for name, value in problem.model.state_dict().items()}
+    up = [content for direction, content in grid.wire if direction == "up"]
+    assert len(up) == 3 + 3 * 6  # who are you; train and renew in three rounds; nobody is asked to evaluate
+    for content in up:
+        assert content.keys() <= {NUMBERS, "model"}
+        numbers = content[NUMBERS]
+        assert isinstance(numbers, ConfigRecord) and any(numbers.keys() == keys for keys in allowed.values())
+        for array in content.array_records.values():
+            assert {name: tuple(value.numpy().shape) for name, value in array.items()} == shapes
+        vectors = [np.asarray(value, dtype=float) for value in numbers.values() if isinstance(value, list)]
+        for counts in (data.class_counts for data in problem.clients):
+            for vector in vectors:
+                assert vector.shape != counts.shape or not np.allclose(vector / vector.sum(), counts / counts.sum())
+    texts = [str(content[NUMBERS]) for content in up]
+    assert not any("rho" in text or "probabilities" in text for text in texts)
+
+
+def test_clients_with_counts_to_tell_tell_them_once(tmp_path: Path) -> None:
+    config = config_of("isfl")
+    grid = federation_of(tmp_path)
+    rounds(config, engine_of(config, grid))
+    telling = [c for way, c in grid.wire if way == "up" and "class_counts" in c[NUMBERS]]
+    assert len(telling) == 3
+    told = [c for way, c in grid.wire if way == "down" and "model" in c and "probabilities" in c[NUMBERS]]
+    assert len(told) == 9
+
+
+def test_an_operator_can_keep_counts_private_whatever_the_server_asks(tmp_path: Path) -> None:
+    grid = federation_of(tmp_path)
+    grid.nodes[1000] = dataclasses.replace(grid.nodes[1000], private=True)
+    said: list[str] = []
+    with pytest.raises(UserError, match="2 of 3"):
+        rounds(config_of("isfl"), engine_of(config_of("isfl"), grid, tell=said.append))
+    assert any("keeps class counts private" in line for line in said)
+    private = config_of(PRIVATE, target={"kind": "uniform"})
+    assert rounds(private, engine_of(private, grid))[1][-1].refused == {}
+
+
+def test_what_an_operator_keeps_private_no_epsilon_opens(tmp_path: Path) -> None:
+    """A large epsilon is no noise, and many small ones could be averaged."""
+    for epsilon, most, told in ((1e12, None, False), (1e12, 2.0, False), (1.0, 2.0, True)):
+        config = config_of(PRIVATE, target={"kind": "noised", "epsilon": epsilon})
+        grid = Federation({1000 + k: Node(k, tmp_path, private=True, max_epsilon=most) for k in range(3)})
+        if told:
+            assert len(engine_of(config, grid).introduce()) == 3
+        else:
+            with pytest.raises(UserError, match="0 of 3"):
+                engine_of(config, grid).introduce()
+            assert not any("class_counts" in content.get(NUMBERS, {}) for way, content in grid.wire if way == "up")
+
+
+def test_private_nodes_do_not_evaluate_even_if_asked(tmp_path: Path) -> None:
+    config = config_of("fedavg", training={"rounds": 1})
+    node = Node(0, tmp_path, private=True)
+    engine = engine_of(config, federation_of(tmp_path))
+    content = encode(Evaluation(0, engine.initial_model()))
+    content["isfl"] = engine._head()
+    reply = Federation({}).answer(node, sent(Message(content, 1, "evaluate")))
+    assert reply is not None and "does not evaluate" in str(reply.content["problem"]["reason"])
+
+
+def test_noised_counts_are_told_once_and_cannot_be_averaged(tmp_path: Path) -> None:
+    config = config_of(PRIVATE, target={"kind": "noised", "epsilon": 1.0})
+    told = []
+    for epsilon in (1.0, 1.0, 1.001):
+        config = config_of(PRIVATE, target={"kind": "noised", "epsilon": epsilon})
+        grid = Federation({1000 + k: Node(k, tmp_path) for k in range(3)})
+        profiles = engine_of(config, grid).introduce()
+        told.append(np.array([profile.class_counts for profile in profiles], dtype=float))
+    assert all(np.array_equal(told[0], again) for again in told[1:])
+    others = Federation({1000 + k: Node(k, tmp_path / "elsewhere") for k in range(3)})
+    elsewhere = [profile.class_counts for profile in engine_of(config, others).introduce()]
+    assert not np.array_equal(told[0], np.array(elsewhere, dtype=float))
