@@ -71,4 +71,6 @@ PARTS = {
     "solvers": Part(_module("solvers")),
     "growth": Part(_module("growth"), _draw_growth),
     "estimators": Part(_module("estimators")),
+    "wire": Part(_module("wire")),
+    "thousand": Part(_module("thousand")),
 }

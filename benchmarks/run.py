@@ -73,7 +73,7 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
-    return str(value)
+    return str(value).replace("|", "\\|")  # a bar would end the cell
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Put the tables of `make bench` into `docs/performance.md`, each with where it comes from.
+"""Put the tables of `make bench` into the pages that have a place for them, each with where it comes from.
 
 make bench && python scripts/publish_performance.py
 """
@@ -13,7 +13,7 @@ from benchmarks.run import table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "performance"
-PAGE = ROOT / "docs" / "performance.md"
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "scaling.md")
 
 
 def section(result: dict[str, Any], part: str) -> str:
@@ -30,13 +30,15 @@ def section(result: dict[str, Any], part: str) -> str:
 
 
 def publish() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for file in sorted(RESULTS.glob("*.json")):
-        content = section(json.loads(file.read_text(encoding="utf-8")), file.stem)
-        opening, closing = f"<!-- {file.stem} -->\n", f"<!-- /{file.stem} -->"
-        before, _, rest = text.partition(opening)
-        text = before + opening + content + closing + rest.partition(closing)[2]
-    PAGE.write_text(text, encoding="utf-8")
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for file in sorted(RESULTS.glob("*.json")):
+            content = section(json.loads(file.read_text(encoding="utf-8")), file.stem)
+            opening, closing = f"<!-- {file.stem} -->\n", f"<!-- /{file.stem} -->"
+            before, found, rest = text.partition(opening)
+            if found:
+                text = before + opening + content + closing + rest.partition(closing)[2]
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

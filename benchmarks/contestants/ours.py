@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from benchmarks.contestants.clock import Clock
-from benchmarks.contestants.work import BATCH_SIZE, CLIENTS, LEARNING_RATE, arrays_of, from_arguments
+from benchmarks.contestants.work import BATCH_SIZE, CLIENTS, LEARNING_RATE, from_arguments
 from isfl.data import Dataset
+from isfl.data.dataset import Population
 from isfl.engines import LocalEngine
 from isfl.federation import Settings
 from isfl.federation.aggregation import aggregate
@@ -32,10 +33,8 @@ def main() -> None:
             },
         }
     )
-    clients = []
-    for client in range(CLIENTS):
-        images, labels = arrays_of(work.folder, client)
-        clients.append(Dataset(torch.from_numpy(images.copy()), torch.from_numpy(labels.copy()), 10))
+    images, labels = (torch.from_numpy(np.load(work.folder / f"{name}.npy")) for name in ("images", "labels"))
+    clients = Population(Dataset(images, labels, 10), np.linspace(0, len(labels), CLIENTS + 1).astype(int))
     unused = clients[0].subset(np.arange(10))
     torch.manual_seed(0)
     # Imported, not read from its file as for the peers: only so can it be sent to worker processes.
