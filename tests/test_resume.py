@@ -10,8 +10,10 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +86,18 @@ def test_a_damaged_memory_of_a_client_falls_back_to_the_checkpoint_before(
 
 
 def in_a_process(path: Path, workers: int) -> subprocess.Popen[bytes]:
-    """Run, or go on with, the tiny run in a process of its own; what it has to say goes to a file."""
+    """Run, or go on with, the tiny run in a process of its own that has just begun to work, its imports behind it."""
     code = (
         "import sys; from isfl.experiment.cells import run_or_resume\n"
+        "print('working', flush=True)\n"
         f"run_or_resume(sys.argv[1], sys.argv[2], workers={workers})"
     )
+    command = [sys.executable, "-c", code, config().model_dump_json(), str(path)]
     with (path.parent / "errors.txt").open("w") as errors:
-        return subprocess.Popen([sys.executable, "-c", code, config().model_dump_json(), str(path)], stderr=errors)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"working\n", (path.parent / "errors.txt").read_text()
+    return process
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -99,14 +106,14 @@ def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
 ) -> None:
     """SIGKILL after random delays, over and over, until the run gets through."""
     path, chance = tmp_path / "run", random.Random(0)
+    undisturbed, before = in_a_process(tmp_path / "undisturbed", workers), time.monotonic()
+    assert undisturbed.wait(timeout=60) == 0, (tmp_path / "errors.txt").read_text()
+    took = time.monotonic() - before
     kills = 0
-    for _ in range(40):
+    for _ in range(13):
         process = in_a_process(path, workers)
-        before = time.monotonic()
-        while process.poll() is None and not path.exists() and time.monotonic() - before < 60:
-            time.sleep(0.01)  # importing takes longest; kill while it works
         try:
-            process.wait(timeout=chance.uniform(0.0, 1.0) if kills < 12 else 60)
+            process.wait(timeout=chance.uniform(0.0, 0.3) * took if kills < 12 else 60)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -347,6 +354,24 @@ def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
     with directory.RunDirectory(path).locked(), pytest.raises(UserError, match="another process"):
         resume(path)
     assert (path / "metrics.jsonl").read_bytes() == lines
+
+
+def test_a_process_that_is_about_to_end_may_be_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stop_after(path, 1)
+    taken, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with directory.RunDirectory(path).locked():
+            taken.set()
+            time.sleep(0.3)
+            ended.set()
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(work)
+        assert taken.wait(10)
+        with directory.RunDirectory(path).locked(patience=30):
+            assert ended.is_set()
 
 
 def test_another_version_of_torch_is_warned_of(tmp_path: Path) -> None:
