@@ -17,6 +17,7 @@ from isfl.cli_data import ConfigFile, Overrides
 from isfl.cli_data import app as data_app
 from isfl.cli_flower import app as flower_app
 from isfl.cli_flower import resume_on_flower, run_on_flower
+from isfl.cli_report import add_to as add_report_commands
 from isfl.errors import InterruptionError, UserError, plain_warnings
 
 if TYPE_CHECKING:
@@ -216,6 +217,9 @@ def resume(
         else:
             resume_on_flower(directory, where, connection, on_round, jobs or cores())
     say(f"run directory: {directory}")
+
+
+add_report_commands(app)
 
 
 def _title(config: Config) -> str:

@@ -2,9 +2,9 @@
 
 config.json           the configuration as resolved, every default filled in
 run.json              versions, machine and engine
-split.json            class counts of every client and of the public set
+split.json            class counts of every client and of the public set, and the shares each client aims at
 metrics.jsonl         one JSON object a round, appended as it happens
-probabilities.jsonl   the probabilities of every client, a round a line
+probabilities.jsonl   the probabilities of every client, and the Lipschitz values behind the next, a round a line
 checkpoints/          the last two rounds, whole (see checkpoints.py)
 clients/              weights that clients remember, where the scheme lets them remember any
 model.safetensors     the global model after the last round: the run is finished

@@ -67,10 +67,14 @@ def _accuracy(report: RoundReport) -> dict[str, Any]:
 
 
 def probabilities_of(report: RoundReport) -> dict[str, Any]:
-    """One line of `probabilities.jsonl`: what every client drew with, or, absent, would have drawn with."""
+    """One line of `probabilities.jsonl`: what every client drew with, or, absent, would have drawn with.
+
+    And the Lipschitz values measured at the end of the round, from which the next probabilities follow.
+    """
     return {
         "round": report.round,
         "probabilities": {str(k): _numbers(q) for k, q in sorted(report.probabilities.items())},
+        "lipschitz": {str(k): _numbers(values) for k, values in sorted(report.lipschitz.items())},
     }
 
 

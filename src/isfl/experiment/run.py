@@ -97,7 +97,8 @@ def run(config: Config, out: Path, on_round: OnRound = lambda line: None, worker
     refuse_used(out)
     problem, engine, state = begin(config, workers, out / CLIENTS)
     warn_of_unknown_classes(problem.public, config)
-    directory = RunDirectory.create(out, config.model_dump(mode="json"), describe(problem))
+    described = {**describe(problem), "target": state.target.tolist()}
+    directory = RunDirectory.create(out, config.model_dump(mode="json"), described)
     with directory.locked(), engine:
         go_on(directory, config, engine, state, on_round)
 

@@ -51,6 +51,8 @@ class RoundReport:
     clients: Mapping[int, Score]
     probabilities: Mapping[int, Array]
     """What each client drew with in this round, or would have, as far as it may be seen."""
+    lipschitz: Mapping[int, Array]
+    """The values measured after this round's training: what the next probabilities of these clients follow from."""
     rho_used: float | None
     rho_paper: float | None
     rho_minimum: float | None
@@ -163,6 +165,7 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
         standard=standard,
         clients=clients,
         probabilities=used,
+        lipschitz=_by_client(admitted, measured),
         rho_used=_mean(measured.rho_used) if measured else None,
         rho_paper=_mean(measured.rho_paper) if measured else None,
         rho_minimum=_mean(measured.rho_minimum) if measured else None,
@@ -212,6 +215,14 @@ def admit(
     for client in sorted(asked - admitted.keys() - refused.keys()):
         refused[client] = "did not answer"
     return [update for client, update in admitted.items() if client not in refused], refused
+
+
+def _by_client(admitted: Sequence[ClientUpdate], measured: Measured | None) -> dict[int, Array]:
+    """Lipschitz values of those for whom there are any."""
+    if measured is None:
+        return {}
+    rows = zip(admitted, measured.lipschitz, strict=True)
+    return {update.client: values for update, values in rows if np.isfinite(values).any()}
 
 
 def _weighted(updates: Sequence[ClientUpdate], values: Sequence[float]) -> float | None:

@@ -36,7 +36,8 @@ def new_run(
     warn_of_unknown_classes(problem.public, config)
     with FlowerEngine(problem, config, reach) as engine:
         state = start(config, engine)
-        directory = RunDirectory.create(out, config.model_dump(mode="json"), _described(config, problem, state), where)
+        described = {**_described(config, problem, state), "target": state.target.tolist()}
+        directory = RunDirectory.create(out, config.model_dump(mode="json"), described, where)
         with directory.locked():
             go_on(directory, config, engine, state, on_round)
 

@@ -1,0 +1,222 @@
+"""Run directories as they are found: whole, under way, damaged or of somebody else.
+
+What can be read is read, and every defect becomes one line for the reader. Only a directory with nothing to show is
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isfl.errors import UserError
+from isfl.experiment.cells import PLAN
+from isfl.theory.arrays import Array
+
+DEPTH = 3
+"""How far below a given directory runs are looked for."""
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """All that a run directory tells, and what is wrong with it."""
+
+    path: Path
+    name: str
+    """Its place below the directory that was asked for."""
+    label: str
+    """What it is among others: runs that differ in the seed alone share it."""
+    config: Mapping[str, Any]
+    """Empty where it cannot be read."""
+    environment: Mapping[str, Any]
+    class_names: tuple[str, ...]
+    counts: Array | None
+    """(K, C) samples of every client; None where they are private or unknown."""
+    target: Array | None
+    """(K, C) the shares every client aims at."""
+    public_counts: Array | None
+    lines: tuple[Mapping[str, Any], ...]
+    """Of `metrics.jsonl`, a round each."""
+    probabilities: tuple[Mapping[str, Any], ...]
+    """Of `probabilities.jsonl`, a round each."""
+    finished: bool
+    problems: tuple[str, ...]
+
+    @property
+    def scheme(self) -> str:
+        return str(self.config.get("scheme", {}).get("name", "unknown scheme"))
+
+    @property
+    def seed(self) -> int | None:
+        return self.config.get("seed")
+
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds the run is to have."""
+        return self.config.get("training", {}).get("rounds")
+
+    @property
+    def evaluated(self) -> list[Mapping[str, Any]]:
+        """The rounds with accuracies."""
+        return [line for line in self.lines if line.get("accuracy_standard") is not None]
+
+
+def find_runs(paths: Sequence[Path]) -> tuple[list[FoundRun], list[str]]:
+    """Every run in or below the given directories, and a line for each that shows nothing.
+
+    Raises `UserError` where there is nothing to show at all.
+    """
+    runs: list[FoundRun] = []
+    refused: list[str] = []
+    for given in paths:
+        for path, label in _below(given):
+            try:
+                runs.append(read_run(path, given, label))
+            except UserError as error:
+                refused.append(str(error))
+    if not runs:
+        raise UserError("; ".join(refused))
+    return _told_apart(runs), refused
+
+
+def read_run(path: Path, given: Path | None = None, label: str | None = None) -> FoundRun:
+    """One run directory."""
+    if not path.is_dir():
+        raise UserError(f"{path}: no such directory")
+    if not any((path / name).exists() for name in ("config.json", "metrics.jsonl")):
+        raise UserError(f"{path}: not a run directory (it has neither config.json nor metrics.jsonl)")
+    problems: list[str] = []
+    config, environment, split = (_object(path / f"{name}.json", problems) for name in ("config", "run", "split"))
+    lines = _lines(path / "metrics.jsonl", problems)
+    probabilities = _lines(path / "probabilities.jsonl", problems)
+    if not config and not lines:
+        raise UserError(f"{path}: nothing in it can be read ({'; '.join(problems) or 'its files are empty'})")
+    rounds = config.get("training", {}).get("rounds") if isinstance(config.get("training"), dict) else None
+    finished = (path / "model.safetensors").exists() or (rounds is not None and len(lines) == rounds)
+    if not finished:
+        problems.append(f"unfinished: {len(lines)} of {rounds or 'an unknown number of'} rounds are there")
+    names = split.get("class_names")
+    counts = _matrix(split.get("client_counts"), "client_counts", problems)
+    width = counts.shape[1] if counts is not None else len(names or _first_recall(lines))
+    return FoundRun(
+        path=path,
+        name=str(path.relative_to(given)) if given is not None and path != given else path.name,
+        label=label or str(config.get("scheme", {}).get("name", path.name)),
+        config=config,
+        environment=environment,
+        class_names=tuple(map(str, names)) if isinstance(names, list) else tuple(map(str, range(width))),
+        counts=counts,
+        target=_matrix(split.get("target"), "target", problems),
+        public_counts=_vector(split.get("public_counts")),
+        lines=tuple(lines),
+        probabilities=tuple(probabilities),
+        finished=finished,
+        problems=tuple(problems),
+    )
+
+
+def _below(given: Path) -> list[tuple[Path, str | None]]:
+    """The run directories at or below a path, with the labels of the plan they belong to."""
+    if (given / PLAN).is_file():
+        cells = _object(given / PLAN, []).get("cells", [])
+        planned = [
+            (given / str(cell["out"]), " · ".join(str(cell[k]) for k in ("group", "label") if cell.get(k)))
+            for cell in cells
+            if isinstance(cell, dict) and (given / str(cell.get("out"))).is_dir()
+        ]
+        if planned:
+            return [(path, label or None) for path, label in planned]
+    if (given / "config.json").exists() or (given / "metrics.jsonl").exists():
+        return [(given, None)]
+    found = [
+        file.parent
+        for depth in range(1, DEPTH + 1)
+        for file in sorted(given.glob("/".join(["*"] * depth) + "/config.json"))
+    ]
+    return [(path, None) for path in found] or [(given, None)]
+
+
+def _told_apart(runs: list[FoundRun]) -> list[FoundRun]:
+    """Runs of one label whose configurations differ in more than the seed get labels that say in what."""
+    settings = [{key: value for key, value in flat(run.config).items() if key != "seed"} for run in runs]
+    result = []
+    for run, own in zip(runs, settings, strict=True):
+        others = [other for peer, other in zip(runs, settings, strict=True) if peer.label == run.label]
+        keys = [key for key in own if any(other.get(key) != own[key] for other in others)]
+        told = ", ".join(f"{key}={own[key]}" for key in keys[:3]) + (", …" if len(keys) > 3 else "")
+        result.append(replace(run, label=f"{run.label} ({told})") if keys else run)
+    return result
+
+
+def flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested settings as `a.b.c` -> value."""
+    if isinstance(value, Mapping):
+        parts = [flat(item, f"{name}.{key}" if name else str(key)) for key, item in value.items()]
+        return {key: item for part in parts for key, item in part.items()}
+    return {name: value}
+
+
+def _object(file: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problems.append(f"{file.name} is missing")
+    except (OSError, ValueError) as error:
+        problems.append(f"{file.name} cannot be read ({error})")
+    else:
+        if isinstance(content, dict):
+            return content
+        problems.append(f"{file.name} is not what isfl writes")
+    return {}
+
+
+def _lines(file: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """Whole lines up to the first that cannot be read; a half line at the end is one that is being written."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        problems.append(f"{file.name} is missing")
+        return []
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        if not line.endswith("\n"):
+            break
+        try:
+            content = json.loads(line)
+        except ValueError:
+            content = None
+        if not isinstance(content, dict) or content.get("round") != len(found) + 1:
+            problems.append(f"{file.name}: line {number} is damaged; what follows it is not shown")
+            break
+        found.append(content)
+    return found
+
+
+def _matrix(value: Any, name: str, problems: list[str]) -> Array | None:
+    if value is None:
+        return None
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.zeros(0)
+    if array.ndim != 2 or array.size == 0 or not np.isfinite(array).all():
+        problems.append(f"split.json: {name} is not a table of numbers")
+        return None
+    return array
+
+
+def _vector(value: Any) -> Array | None:
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return array if array.ndim == 1 and array.size else None
+
+
+def _first_recall(lines: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
+    return next((line["recall"] for line in lines if isinstance(line.get("recall"), list)), [])
