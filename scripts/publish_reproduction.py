@@ -16,7 +16,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from isfl.experiment.cells import PLAN, planned_cells
+from isfl.experiment.cells import planned_cells
+from isfl.files import PLAN
 from isfl.report.reproduction import write_reproduction
 
 ROOT = Path(__file__).parent.parent

@@ -96,7 +96,8 @@ def in_a_process(path: Path, workers: int) -> subprocess.Popen[bytes]:
     with (path.parent / "errors.txt").open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdout is not None
-    assert process.stdout.readline() == b"working\n", (path.parent / "errors.txt").read_text()
+    with process.stdout as said:
+        assert said.readline() == b"working\n", (path.parent / "errors.txt").read_text()
     return process
 
 

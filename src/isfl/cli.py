@@ -190,10 +190,11 @@ def resume(
 ) -> None:
     """Go on with what was stopped, as if it had never been."""
     from isfl.crew import cores
-    from isfl.experiment.cells import PLAN, planned_cells
+    from isfl.experiment.cells import planned_cells
     from isfl.experiment.config import config_from
     from isfl.experiment.directory import RunDirectory
     from isfl.experiment.run import resume as resume_run
+    from isfl.files import PLAN
     from isfl.terminal import run_progress, say
 
     if (directory / PLAN).exists():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -24,10 +26,41 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="the page to write")] = Path("report.html"),
 ) -> None:
     """One self-contained page that shows a run, or several side by side."""
+    from isfl.report.content import content_of
+    from isfl.report.page import write_page
+    from isfl.report.reading import find_runs
+    from isfl.terminal import say
+
+    found, refused = find_runs(runs)
+    for line in refused + [f"{run.path}: {problem}" for run in found for problem in run.problems]:
+        say(f"note: {line}")
+    written = write_page(content_of(found, refused), out)
+    say(f"{len(found)} {'run' if len(found) == 1 else 'runs'} in {written} ({written.stat().st_size / 1e6:.1f} MB)")
 
 
-def watch(run: Annotated[Path, typer.Argument(help="a run directory", show_default=False)]) -> None:
-    """The same page, live, while a run goes on."""
+def watch(
+    runs: Runs,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free")] = 0,
+    open_: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+) -> None:
+    """The same page, live, on this machine, while runs go on and after they have ended."""
+    import webbrowser
+
+    from isfl.report.live import Viewer, follow, served
+    from isfl.terminal import run_progress, say
+
+    viewer = Viewer(runs)
+    with served(viewer, port) as address:
+        say(f"live at {address} (Ctrl-C ends it, not the run)")
+        if open_:
+            webbrowser.open(address)
+        with suppress(KeyboardInterrupt):
+            if len(viewer.runs) == 1:
+                (run,) = viewer.runs
+                with run_progress(f"{run.label} · {run.name}", run.rounds or 0) as on_round:
+                    follow(viewer, on_round)
+                say("finished; the page stays until Ctrl-C")
+            threading.Event().wait()
 
 
 def figures(

@@ -8,6 +8,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+PLAN = "cells.json"
+"""In a directory of many runs: what they are (written by `experiment/cells.py`)."""
+
 
 def appear(path: Path, files: Mapping[str, bytes]) -> None:
     """A new directory with these files in it, whole or not at all; what an earlier attempt left behind is removed."""

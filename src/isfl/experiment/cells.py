@@ -12,9 +12,7 @@ from isfl.crew import Crew, Handler, cores
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, read_lines, refuse_used, told_when_full
-from isfl.files import appear, write_whole
-
-PLAN = "cells.json"
+from isfl.files import PLAN, appear, write_whole
 
 
 @dataclass(frozen=True)

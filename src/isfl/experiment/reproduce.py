@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from isfl.errors import UserError
-from isfl.experiment.cells import PLAN, Cell, begin_cells, planned_cells, want_cells
+from isfl.experiment.cells import Cell, begin_cells, planned_cells, want_cells
 from isfl.experiment.compare import final_numbers, spread
 from isfl.experiment.config import config_from
 from isfl.experiment.paper import Scale, plans_of
+from isfl.files import PLAN
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isfl.errors import UserError
-from isfl.experiment.cells import PLAN
+from isfl.files import PLAN
 from isfl.theory.arrays import Array
 
 DEPTH = 3
@@ -45,6 +45,8 @@ class FoundRun:
     probabilities: tuple[Mapping[str, Any], ...]
     """Of `probabilities.jsonl`, a round each."""
     finished: bool
+    under_way: bool
+    """A process is at work on it."""
     problems: tuple[str, ...]
 
     @property
@@ -74,7 +76,7 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[FoundRun], list[str]]:
     runs: list[FoundRun] = []
     refused: list[str] = []
     for given in paths:
-        for path, label in _below(given):
+        for path, label in run_directories(given):
             try:
                 runs.append(read_run(path, given, label))
             except UserError as error:
@@ -98,7 +100,8 @@ def read_run(path: Path, given: Path | None = None, label: str | None = None) ->
         raise UserError(f"{path}: nothing in it can be read ({'; '.join(problems) or 'its files are empty'})")
     rounds = config.get("training", {}).get("rounds") if isinstance(config.get("training"), dict) else None
     finished = (path / "model.safetensors").exists() or (rounds is not None and len(lines) == rounds)
-    if not finished:
+    working = not finished and under_way(path)
+    if not finished and not working:
         problems.append(f"unfinished: {len(lines)} of {rounds or 'an unknown number of'} rounds are there")
     names = split.get("class_names")
     counts = _matrix(split.get("client_counts"), "client_counts", problems)
@@ -116,11 +119,12 @@ def read_run(path: Path, given: Path | None = None, label: str | None = None) ->
         lines=tuple(lines),
         probabilities=tuple(probabilities),
         finished=finished,
+        under_way=working,
         problems=tuple(problems),
     )
 
 
-def _below(given: Path) -> list[tuple[Path, str | None]]:
+def run_directories(given: Path) -> list[tuple[Path, str | None]]:
     """The run directories at or below a path, with the labels of the plan they belong to."""
     if (given / PLAN).is_file():
         cells = _object(given / PLAN, []).get("cells", [])
@@ -139,6 +143,16 @@ def _below(given: Path) -> list[tuple[Path, str | None]]:
         for file in sorted(given.glob("/".join(["*"] * depth) + "/config.json"))
     ]
     return [(path, None) for path in found] or [(given, None)]
+
+
+def under_way(path: Path) -> bool:
+    """Is a process at work on this run? Told from the kernel's list of locks: trying the lock could get in its way."""
+    try:
+        inode = (path / ".lock").stat().st_ino
+        held = Path("/proc/locks").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return any(line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{inode}") for line in held.splitlines())
 
 
 def _told_apart(runs: list[FoundRun]) -> list[FoundRun]:

@@ -7,7 +7,10 @@ the minimum of `rho` (see `exact.py`), and as a training policy it is better tha
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from isfl.theory.arrays import Array
 from isfl.theory.feasible import Mask, restore
@@ -33,6 +36,28 @@ def first_floor(p: Array, alpha: Array, floors: Array) -> Array:
     return np.where(np.isfinite(smallest), smallest, 0.0)
 
 
+@dataclass(frozen=True)
+class Move:
+    """The way from the target to the first floor, a row a client."""
+
+    length: Array
+    """(K,) `Gamma*`."""
+    level: Array
+    """(K, C) `p + alpha Gamma*`: where every class would be if the client held them all."""
+    stops: npt.NDArray[np.intp]
+    """(K,) the class that meets its floor first; -1 where no class falls."""
+
+
+def move(p: Array, cost: Array, floors: Array) -> Move:
+    """Theorem 3, step by step; the arguments are those of `water_filling`."""
+    alpha = direction(cost)
+    length = first_floor(p, alpha, floors)
+    level = p + alpha * length[:, None]
+    falling = (alpha < 0) & (p >= floors)
+    left = np.where(falling, level - floors, np.inf)
+    return Move(length, level, np.where(falling.any(axis=1), left.argmin(axis=1), -1))
+
+
 def water_filling(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
     """`q = p + alpha Gamma*`, then classes the client lacks are dropped and the rest renormalised.
 
@@ -40,9 +65,7 @@ def water_filling(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
     support) and the classes each client holds. Where the paper's assumption `p_j >= varpi p^k_j` fails,
     the floors still hold.
     """
-    alpha = direction(cost)
-    q = np.where(support, p + alpha * first_floor(p, alpha, floors)[:, None], 0.0)
-    q = np.maximum(q, 0.0)
+    q = np.where(support, np.maximum(move(p, cost, floors).level, 0.0), 0.0)
     total = q.sum(axis=1, keepdims=True)
     q = q / np.where(total > 0, total, 1.0)
     return restore(q, floors, support, fallbacks=(p, support.astype(np.float64)))

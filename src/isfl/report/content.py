@@ -1,0 +1,144 @@
+"""What the page shows of runs, as plain numbers: everything the browser needs and nothing it has to work out twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from isfl.report.detail import detail_of
+from isfl.report.reading import FoundRun, flat
+
+MOST_NUMBERS = 1_500_000
+"""In the heat maps of a page: about 10 MB."""
+
+SERIES = (
+    "accuracy_standard",
+    "accuracy_global",
+    "worst_client",
+    "worst_client_accuracy",
+    "train_loss",
+    "rho_used",
+    "rho_paper",
+    "rho_minimum",
+    "bytes_up",
+    "bytes_down",
+    "dropped_samples",
+)
+"""Numbers of a line of metrics, over rounds."""
+
+GROUPS = {
+    "gradient_evaluations": ("training", "sampling", "diagnostics"),
+    "seconds": ("training", "sampling", "diagnostics", "evaluation", "wall"),
+    "bound": ("initial", "psi", "sampling", "total", "step_condition"),
+}
+"""Numbers one level deeper."""
+
+
+def content_of(runs: Sequence[FoundRun], refused: Sequence[str]) -> dict[str, Any]:
+    """The data of a page; `refused` are lines about directories that show nothing."""
+    left = MOST_NUMBERS
+    shown = []
+    for run in runs:
+        detail, used = detail_of(run, left)
+        left -= used
+        shown.append({**_summary(run), "detail": detail})
+    return {"refused": list(refused), "runs": shown}
+
+
+def _summary(run: FoundRun) -> dict[str, Any]:
+    recalls = [line["recall"] for line in run.lines if isinstance(line.get("recall"), list)]
+    return {
+        "name": run.name,
+        "label": run.label,
+        "scheme": run.scheme,
+        "seed": run.seed,
+        "rounds": run.rounds,
+        "finished": run.finished,
+        "under_way": run.under_way,
+        "problems": list(run.problems),
+        "warnings": warnings_of(run),
+        "about": _about(run),
+        "settings": {key: _told(value) for key, value in flat(run.config).items()},
+        "classes": list(run.class_names),
+        "round": [line["round"] for line in run.lines],
+        "series": {key: [number(line.get(key)) for line in run.lines] for key in SERIES},
+        "groups": {
+            key: {part: [number(_part(line, key, part)) for line in run.lines] for part in parts}
+            for key, parts in GROUPS.items()
+        },
+        "recall": [number(value) for value in recalls[-1]] if recalls else None,
+        "participants": [len(line.get("participants") or []) for line in run.lines],
+        "refused": [
+            [line["round"], client, str(reason)]
+            for line in run.lines
+            if isinstance(line.get("refused"), dict)
+            for client, reason in line["refused"].items()
+        ],
+    }
+
+
+def _about(run: FoundRun) -> list[list[str]]:
+    """What was run, in the words of the configuration."""
+    config, environment = run.config, run.environment
+    split, model, training = (dict(config.get(key) or {}) for key in ("split", "model", "training"))
+    data, optimizer = dict(config.get("data") or {}), dict(training.get("optimizer") or {})
+    clients = len(run.counts) if run.counts is not None else split.get("clients")
+    rows = {
+        "scheme": run.scheme,
+        "seed": run.seed,
+        "data": data.get("name"),
+        "split": " ".join([str(split.pop("kind", "")), *(f"{key} {value}" for key, value in split.items())]),
+        "clients": clients,
+        "public set": None if run.public_counts is None else f"{run.public_counts.sum():.0f} samples",
+        "model": " ".join(str(value) for value in model.values() if value is not None),
+        "local training": " ".join(
+            f"{key} {value}" for key, value in {**training, **optimizer}.items() if isinstance(value, str | int | float)
+        ),
+        "engine": dict(environment.get("engine") or {}).get("kind", "local"),
+        "versions": ", ".join(f"{key} {value}" for key, value in dict(environment.get("versions") or {}).items()),
+        "machine": ", ".join(str(value) for value in dict(environment.get("machine") or {}).values()),
+    }
+    return [[key, str(value)] for key, value in rows.items() if value not in (None, "")]
+
+
+def warnings_of(run: FoundRun) -> list[str]:
+    """What a reader of the numbers should know."""
+    found = []
+    if run.public_counts is not None and (lacking := np.flatnonzero(run.public_counts == 0)).size:
+        names = ", ".join(run.class_names[i] for i in lacking[:10]) + (", …" if len(lacking) > 10 else "")
+        found.append(f"The public set has no sample of {names}: Lipschitz values there count as average.")
+    dropped = [line["round"] for line in run.lines if line.get("dropped_samples")]
+    if dropped:
+        found.append(
+            f"Public samples without a finite gradient were left out in {len(dropped)} rounds, first in round "
+            f"{dropped[0]}."
+        )
+    steps = [_part(line, "bound", "step_condition") for line in run.lines]
+    if any(step is not None and not step for step in steps):
+        found.append(
+            "The step size is larger than the theorem allows in some rounds: there the bound is an indication, not a "
+            "guarantee."
+        )
+    if run.evaluated and all(line.get("accuracy_global") is None for line in run.evaluated):
+        found.append(
+            "Accuracy on the clients' data (D_G) was not measured: where counts are private it would tell them."
+        )
+    return found
+
+
+def _part(line: Mapping[str, Any], key: str, part: str) -> Any:
+    inner = line.get(key)
+    return inner.get(part) if isinstance(inner, dict) else None
+
+
+def _told(value: Any) -> str:
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def number(value: Any) -> float | None:
+    """A finite number with as many digits as a reader can use, or nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        return int(value) if isinstance(value, bool) else None
+    return value if isinstance(value, int) else float(f"{value:.6g}")

@@ -1,0 +1,141 @@
+"""The page while a run goes on: served on loopback by a process of its own that only reads the run directory."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from isfl.errors import UserError
+from isfl.report.content import content_of
+from isfl.report.page import as_json, page
+from isfl.report.reading import FoundRun, find_runs, run_directories, under_way
+
+LOOPBACK = "127.0.0.1"
+DATA = "/data.json"
+SHARE = 0.005
+"""Of one core, at most, goes into reading again what has changed."""
+
+Clock = Callable[[], float]
+
+
+class Viewer:
+    """The newest content of run directories, read again only when their files changed, and not too often."""
+
+    def __init__(self, paths: Sequence[Path], clock: Clock = time.monotonic) -> None:
+        self.paths, self._clock = paths, clock
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._next = 0.0
+        self.runs: list[FoundRun] = []
+        self.content: dict[str, Any] = {}
+        self.tag = ""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what is new; right after it was read, what there was is still good enough."""
+        with self._lock:
+            began = self._clock()
+            if began < self._next or (seen := _fingerprint(self.paths)) == self._seen:
+                return
+            try:
+                self.runs, refused = find_runs(self.paths)
+            except UserError:
+                if not self.runs:
+                    raise
+                return  # it was there and is gone: the last that was seen stays
+            self.content, self._seen = content_of(self.runs, refused), seen
+            self.tag = f'"{hashlib.sha256(as_json(self.content).encode()).hexdigest()[:16]}"'
+            self._next = self._clock() + (self._clock() - began) / SHARE
+
+
+def _fingerprint(paths: Sequence[Path]) -> object:
+    """What changes when there is something new to show: files of every run, and whether somebody works on it."""
+    names = ("config.json", "run.json", "split.json", "metrics.jsonl", "probabilities.jsonl", "model.safetensors")
+    directories = [directory for path in paths for directory, _ in run_directories(path)]
+    return [
+        (directory, under_way(directory), [_state(directory / name) for name in names]) for directory in directories
+    ]
+
+
+def _state(file: Path) -> tuple[int, int] | None:
+    try:
+        state = file.stat()
+    except OSError:
+        return None
+    return state.st_size, state.st_mtime_ns
+
+
+@contextmanager
+def served(viewer: Viewer, port: int) -> Iterator[str]:
+    """The page at the address this yields, from a thread, for as long as the block lasts."""
+    try:
+        server = ThreadingHTTPServer((LOOPBACK, port), _handler(viewer))
+    except OSError as error:
+        raise UserError(
+            f"--port {port}: cannot be listened on ({error.strerror}); leave it out to get a free one"
+        ) from None
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{LOOPBACK}:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=5)
+
+
+def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 30
+
+        def do_GET(self) -> None:
+            """The page and its data, for pages of this machine alone (a name that leads here is not enough)."""
+            if self.headers.get("Host", "").partition(":")[0] not in (LOOPBACK, "localhost"):
+                self._answer(403, "text/plain", b"only from this machine\n")
+                return
+            viewer.refresh()
+            if self.path == "/":
+                self._answer(200, "text/html; charset=utf-8", page(viewer.content, DATA).encode())
+            elif self.path != DATA:
+                self._answer(404, "text/plain", b"nothing here\n")
+            elif self.headers.get("If-None-Match") == viewer.tag:
+                self._answer(304, "application/json", b"")
+            else:
+                self._answer(200, "application/json", as_json(viewer.content).encode())
+
+        def _answer(self, code: int, kind: str, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            if code in (200, 304):
+                self.send_header("ETag", viewer.tag)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Silent: the terminal belongs to the run's progress."""
+
+    return Handler
+
+
+def follow(viewer: Viewer, on_round: Callable[[dict[str, Any]], None], every: float = 1.0) -> None:
+    """Hand on the rounds of a single run, old and new, until it is finished. Ctrl-C ends it."""
+    told = 0
+    while True:
+        viewer.refresh()
+        (run,) = viewer.runs
+        for line in run.lines[told:]:
+            on_round(dict(line))
+        told = len(run.lines)
+        if run.finished:
+            return
+        time.sleep(every)

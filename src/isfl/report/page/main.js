@@ -1,0 +1,78 @@
+// The page: what is chosen, drawing it, and (while a run is watched) drawing it again.
+
+let content = JSON.parse(document.getElementById("data").textContent);
+// Of several runs, the first that draws by Lipschitz values has most to show.
+const state = { run: Math.max(content.runs.findIndex((run) => run.detail?.floor), 0), round: null, client: 0, layer: "probability", target: null };
+
+function redraw(part) {
+  const scroll = window.scrollY;
+  const run = content.runs[state.run];
+  if (part === "several") document.getElementById("several").replaceWith(sideBySide(content.runs, state, redraw));
+  else if (part === "mixes") {
+    const focus = document.activeElement?.id;
+    const old = document.getElementById("mixes"), fresh = mixes(run, state, redraw);
+    const slider = old.querySelector("#round"); // the same element stays: a drag goes on
+    fresh.querySelector("#round").replaceWith(slider);
+    old.replaceWith(fresh);
+    if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
+  } else drawPage();
+  window.scrollTo(0, scroll);
+}
+
+function status(run) {
+  const done = `${run.round.at(-1) ?? 0} of ${run.rounds ?? "?"} rounds`;
+  return run.finished ? "finished" : run.under_way ? `under way, ${done}` : `stopped after ${done}`;
+}
+
+function drawPage() {
+  const runs = content.runs, run = runs[Math.min(state.run, runs.length - 1)];
+  document.getElementById("title").textContent = runs.length > 1 ? `${runs.length} runs` : `${run.label} · seed ${run.seed ?? "?"}`;
+  const under = runs.filter((one) => !one.finished).length;
+  document.getElementById("subtitle").textContent = runs.length > 1 ? `${runs.length - under} finished` : `${run.name}: ${status(run)}`;
+  const parts = [note(content.refused)];
+  if (runs.length > 1) {
+    parts.push(el("h2", {}, "Schemes side by side"), sideBySide(runs, state, redraw), el("h2", {}, "One run"),
+      el("div", { class: "controls" }, el("label", {}, "run ", el("select", { id: "which", onchange: (event) => { state.run = Number(event.target.value); state.round = null; redraw("run"); } },
+        ...runs.map((one, i) => el("option", { value: i, selected: one === run }, `${one.label} · seed ${one.seed ?? "?"} (${one.name})`))))));
+  }
+  parts.push(singleRun(run, state, redraw));
+  document.getElementById("page").replaceChildren(...parts.filter(Boolean));
+}
+
+document.getElementById("theme").onclick = () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  redraw("all");
+};
+document.getElementById("print").onclick = () => window.print();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw("all"));
+// Paper is white: the heat map is painted for it.
+let before;
+addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; document.documentElement.dataset.theme = "light"; redraw("all"); });
+addEventListener("afterprint", () => { if (before) document.documentElement.dataset.theme = before; else delete document.documentElement.dataset.theme; redraw("all"); });
+drawPage();
+
+// ---------------------------------------------------------------- live
+
+const LIVE = document.body.dataset.live;
+const EVERY = 2000; // milliseconds
+
+async function look(tag, failures) {
+  try {
+    const answer = await fetch(LIVE, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
+    if (answer.status === 200) {
+      content = await answer.json();
+      tag = answer.headers.get("ETag");
+      redraw("all");
+    }
+    failures = 0;
+    document.body.dataset.seen = String(Number(document.body.dataset.seen ?? 0) + 1);
+  } catch {
+    failures += 1;
+    if (failures === 2) document.getElementById("subtitle").textContent += " (isfl watch has ended: this is the last it showed)";
+  }
+  setTimeout(() => look(tag, failures), failures > 5 ? 10 * EVERY : document.hidden ? 5 * EVERY : EVERY);
+}
+
+if (LIVE) setTimeout(() => look(null, 0), EVERY);
