@@ -73,4 +73,5 @@ PARTS = {
     "estimators": Part(_module("estimators")),
     "wire": Part(_module("wire")),
     "thousand": Part(_module("thousand")),
+    "pages": Part(_module("pages")),
 }

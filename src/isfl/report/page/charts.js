@@ -49,11 +49,19 @@ function logTicks(low, high) {
 function responsive(draw) {
   const place = el("div", {});
   let width = 0;
-  new ResizeObserver(() => {
+  const fit = () => {
     const now = Math.round(place.clientWidth);
     if (now && now !== width) { width = now; place.replaceChildren(draw(width)); }
-  }).observe(place);
+  };
+  new ResizeObserver(fit).observe(place);
+  undrawn.push(fit);
   return place;
+}
+
+// What was just put into the page is drawn at once: nothing jumps.
+const undrawn = [];
+function drawNow() {
+  while (undrawn.length) undrawn.pop()();
 }
 
 // series: [{ name, x: [], y: [], low: [], high: [] }]

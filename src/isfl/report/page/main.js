@@ -16,6 +16,7 @@ function redraw(part) {
     old.replaceWith(fresh);
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   } else drawPage();
+  drawNow();
   window.scrollTo(0, scroll);
 }
 
@@ -51,7 +52,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redr
 let before;
 addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; document.documentElement.dataset.theme = "light"; redraw("all"); });
 addEventListener("afterprint", () => { if (before) document.documentElement.dataset.theme = before; else delete document.documentElement.dataset.theme; redraw("all"); });
-drawPage();
+redraw("all");
 
 // ---------------------------------------------------------------- live
 
