@@ -1,4 +1,4 @@
-"""What looking costs: size and first response of a large report, and the share of a run's CPU time that `watch` takes."""
+"""What looking costs: size and first response of a large report, and the share of a run that `watch` takes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ from isfl.report.reading import read_run
 
 CLIENTS, CLASSES, ROUNDS = 20, 100, 25
 MOST_BYTES, MOST_SECONDS, MOST_SHARE = 15e6, 2.0, 0.01
+CONFIG = """
+scheme = "isfl"
+split = {{ kind = "mixed", clients = 10, shard_size = 250, nr = 0.9 }}
+training = {{ rounds = {rounds}, local_epochs = 5, batch_size = 128 }}
+"""
 POLL = 2.0
 """Seconds between two questions of an open page."""
 
@@ -70,7 +75,7 @@ def _responses(file: Path, turns: int) -> list[float]:
 def _watched(out: Path, rounds: int) -> tuple[float, dict[str, float]]:
     """A run of the demonstration's ISFL, many rounds long, with the page open from its first round to its end."""
     config = out.with_suffix(".toml")
-    config.write_text(f'scheme = "isfl"\n[training]\nrounds = {rounds}\nlocal_epochs = 5\nbatch_size = 128\n')
+    config.write_text(CONFIG.format(rounds=rounds))
     run = subprocess.Popen(_isfl("run", str(config), "--out", str(out)), stdout=subprocess.DEVNULL)
     while not out.exists() and run.poll() is None:
         time.sleep(0.1)
