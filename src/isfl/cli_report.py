@@ -86,6 +86,6 @@ def diagnose(
     for table in tables(diagnosis):
         print_table(table.headings, table.rows, table.title, table.caption)
     if (command := next_step(diagnosis, str(counts))) is not None:
-        say(f"what settles it: {command}")
+        say(f"to settle it: {command}")
     if picture is not None:
         say(f"picture: {picture}")

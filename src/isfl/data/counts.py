@@ -76,12 +76,7 @@ def federation_of(
 
 def read_lipschitz(given: str, federation: ClassCounts) -> Array:
     """(K, C) from `1.5,2,0.7` (all clients alike) or from a CSV file with one row, or one a client; NaN: unknown."""
-    file = Path(given)
-    if file.is_file() or file.suffix.lower() == ".csv":
-        table = read_table(file)
-    else:
-        values = tuple(cell.strip() for cell in given.split(","))
-        table = Table(f"--lipschitz {given}", (values,), (1,), None, None)
+    table = Table("--lipschitz", (values,), (1,), None, None) if (values := _listed(given)) else read_table(Path(given))
     rows, width = len(table.cells), len(table.cells[0])
     if width != len(federation.classes):
         raise UserError(f"{table.file}: has {width} values a row; give {len(federation.classes)}, one a class")
@@ -92,6 +87,13 @@ def read_lipschitz(given: str, federation: ClassCounts) -> Array:
         raise UserError(f"{table.file}: its classes stand in another order than those of the counts; make them equal")
     lipschitz = _values(table, _lipschitz)
     return np.repeat(lipschitz, len(federation.kept), axis=0) if rows == 1 else lipschitz[list(federation.kept)]
+
+
+def _listed(given: str) -> tuple[str, ...]:
+    """The values that were written out; nothing where `given` is the name of a file."""
+    values = tuple(cell.strip() for cell in given.split(","))
+    numbers = all(number(cell) is not None or cell.lower() in MISSING for cell in values)
+    return values if numbers or (len(values) > 1 and not given.lower().endswith(".csv")) else ()
 
 
 def _names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:

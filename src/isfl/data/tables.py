@@ -109,7 +109,8 @@ def _is_header(cells: Sequence[str], rows: int, notes: list[str], position: int)
     corner = cells[0].lower() in NAME_HEADINGS
     counting = values if corner else cells
     if rows > 1 and _count_up(counting) and (corner or len(counting) >= FEWEST_NUMBERS):
-        notes.append(f"row {position} ({', '.join(counting[:3])}, ...) is read as names of the classes, not as counts")
+        if not corner:
+            notes.append(f"row {position} ({', '.join(cells[:3])}, ...) is read as names of the classes, not as counts")
         return True
     return False
 

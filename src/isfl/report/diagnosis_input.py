@@ -14,7 +14,7 @@ from isfl.data.tables import number
 from isfl.errors import UserError
 from isfl.experiment.config import Config, load_config
 from isfl.federation.scheme import ImportanceSampling
-from isfl.federation.settings import GivenTarget, GlobalTarget, NoisedTarget, Target, UniformTarget
+from isfl.federation.settings import GivenTarget, GlobalTarget, Target, UniformTarget
 from isfl.report.diagnosis import Question
 
 
@@ -38,11 +38,8 @@ def question_from(path: Path, options: Options) -> tuple[ClassCounts, Question]:
         if options.overrides:
             raise UserError(f"--set {options.overrides[0]}: {path} holds counts; --set is for a configuration (.toml)")
         config, federation = Config(), read_counts(path)
-    target = config.target if options.target is None else target_named(options.target)
     question = Question(
-        target=GlobalTarget()
-        if isinstance(target, NoisedTarget)
-        else target,  # its noise is not a fact about the split
+        target=config.target if options.target is None else target_named(options.target),
         rule=_rule(config.importance_sampling or ImportanceSampling(), options),
         lipschitz=None if options.lipschitz is None else read_lipschitz(options.lipschitz, federation),
         public=config.data.public,

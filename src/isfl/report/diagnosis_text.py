@@ -33,9 +33,7 @@ def next_step(diagnosis: Diagnosis, path: str) -> str | None:
     if diagnosis.advice.verdict == "no":
         return None
     config = path if path.endswith(".toml") else "experiment.toml"
-    variant = (
-        f"isfl-floor: scheme.name=isfl; scheme.sampling.floor={FLOOR}; scheme.sampling.target_floor={TARGET_FLOOR}"
-    )
+    variant = f"isfl-floor: scheme=isfl; scheme.sampling.floor={FLOOR}; scheme.sampling.target_floor={TARGET_FLOOR}"
     return f"isfl compare {config} --schemes fedavg,uniform-is,pj-is,tempered --variant '{variant}'"
 
 
@@ -53,7 +51,7 @@ def _skew(diagnosis: Diagnosis) -> str:
 def _drivers(diagnosis: Diagnosis) -> str:
     drivers, federation = diagnosis.drivers, diagnosis.federation
     if drivers.total == 0:
-        return "none: every client has the same mix."
+        return "none."
     clients, classes = leading(drivers.clients), leading(drivers.classes)
     return (
         f"half of it comes from {len(clients)} of {len(federation.clients)} clients "
@@ -80,9 +78,10 @@ def _limits(diagnosis: Diagnosis) -> str:
         if diagnosis.out_of_reach > 0
         else "no client lacks a class of the target"
     )
+    worth = "all they are" if effective > 0.995 else f"{effective * samples:.0f}, as rare ones repeat"
     return (
-        f"drawn by the target, {samples:.0f} samples are worth {effective * samples:.0f}, as rare ones repeat; "
-        f"{lacking}; measuring L costs {_percent(diagnosis.extra_gradients)} more gradients."
+        f"drawn by the target, {samples:.0f} samples are worth {worth}; {lacking}; measuring L on "
+        f"{diagnosis.question.public} public samples costs {_percent(diagnosis.extra_gradients)} more gradients."
     )
 
 
@@ -98,7 +97,7 @@ def _advice(diagnosis: Diagnosis) -> str:
     word = "bother" if advice.verdict == "yes" else "a trial is free, but expect little"
     return (
         f"{word}. First {advice.first_line} (no extra gradients), then {advice.isfl_line}, {target} target. "
-        "ISFL did not lead in our runs."
+        "In our runs ISFL did not lead (docs/results.md)."
     )
 
 
@@ -106,14 +105,18 @@ _RIVALS = {"fedavg": "FedAvg's", "uniform-is": "Uniform-IS's"}
 
 
 def _leaders(names: Sequence[str], shares: Array, order: np.ndarray) -> str:
-    told = [f"{shortened(names[i])} {_percent(float(shares[i]))}" for i in order[:NAMED]]
+    told = [f"{shortened(names[i])}: {_percent(float(shares[i]))}" for i in order[:NAMED]]
     return ", ".join(told) + (", ..." if len(order) > NAMED else "")
 
 
 def _percent(share: float) -> str:
     """Whole percents, and one digit where there would be none left."""
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
     return f"{100 * share:.0f} %" if share >= 0.0095 or share == 0 else f"{100 * share:.1f} %"
 
 
 def _times(factor: float) -> str:
+    if factor > 1000:
+        return "over 1000 times"
     return f"{factor:.0f} times" if factor >= 10 else f"{factor:.1f} times"
