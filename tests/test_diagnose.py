@@ -315,6 +315,21 @@ def test_guessed_names_are_told(tmp_path: Path) -> None:
     assert "column 1 (1, 2, 3, ...) is read as names" in column.notes[0] and column.counts.shape == (3, 1)
 
 
+def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Markup of the terminal, formulas of the picture, lines and colours: a name is a name."""
+    from isfl.cli import main
+
+    path = written(tmp_path, 'client,[/b],$\\x$,"two\nlines"\n[red]a,9,1,5\n\x1b[31mb,1,9,5\n')
+    with pytest.raises(SystemExit) as ending:
+        main(["diagnose", str(path), "--picture", str(tmp_path / "d.png")])
+    shown = capsys.readouterr().out
+    assert ending.value.code in (0, None) and (tmp_path / "d.png").exists()
+    assert (
+        all(name in shown for name in ("│ [/b]", "│ $\\x$", "│ two lines", "│ [red]a", "│ [31mb"))
+        and "\x1b" not in shown
+    )
+
+
 # ---------------------------------------------------------------- Lipschitz values
 
 

@@ -56,8 +56,8 @@ def read_table(file: Path) -> Table:
         file=str(file),
         cells=tuple(tuple(cells[named:]) for _, cells in body),
         row_numbers=tuple(number for number, _ in body),
-        row_names=tuple(cells[0] for _, cells in body) if named else None,
-        column_names=tuple(header[named:]) if header else None,
+        row_names=tuple(_name(cells[0]) for _, cells in body) if named else None,
+        column_names=tuple(map(_name, header[named:])) if header else None,
         notes=tuple(notes),
     )
 
@@ -99,6 +99,11 @@ def _without_empty_ends(rows: list[tuple[int, list[str]]]) -> list[tuple[int, li
     if rows and all(len(cells) > 1 and not cells[-1] for _, cells in rows):
         return [(i, cells[:-1]) for i, cells in rows]
     return rows
+
+
+def _name(cell: str) -> str:
+    """In one line, without what a terminal would take for a command."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in cell).split())
 
 
 def _is_header(cells: Sequence[str], rows: int, notes: list[str], position: int) -> bool:

@@ -18,7 +18,9 @@ from isfl.report.pictures import save
 from isfl.report.split import shortened
 from isfl.theory.arrays import Array
 
-MOST_CLIENTS, MOST_CLASSES = 30, 30
+MOST_CLIENTS, MOST_CLASSES = 30, 100
+MOST_NAMES = 30
+"""Classes up to which each has its name below it."""
 MOST_NUMBERS = 300
 """Cells of the heat map up to which each shows its number."""
 BARS = {
@@ -62,7 +64,8 @@ def _draw_shares(axis: Axes, diagnosis: Diagnosis, clients: np.ndarray, classes:
             held = federation.counts[clients[k], classes[i]] > 0
             text = "<1" if held and share < 1 else f"{share:.0f}"
             axis.text(i, k, text, ha="center", va="center", fontsize=8, color="white" if share > 60 else "black")
-    axis.set_xticks(range(len(classes)), _names(federation.classes, classes), rotation=40, ha="right")
+    step = -(-len(classes) // MOST_NAMES)
+    axis.set_xticks(range(0, len(classes), step), _names(federation.classes, classes[::step]), rotation=40, ha="right")
     axis.set_yticks(range(len(clients)), _names(federation.clients, clients))
     axis.set_xlabel(
         _cut("class: its share of a client's samples in %", len(classes), len(federation.classes), "classes")
@@ -73,19 +76,19 @@ def _draw_shares(axis: Axes, diagnosis: Diagnosis, clients: np.ndarray, classes:
 def _draw_classes(axis: Axes, shares: Array) -> None:
     bars = axis.bar(range(len(shares)), 100 * shares, color=GREY, edgecolor="black", linewidth=0.6)
     if len(shares) <= 12:
-        axis.bar_label(bars, fmt="%.0f", fontsize=8, padding=1)
+        axis.bar_label(bars, fmt=_percent, fontsize=8, padding=1)
     tidy(axis, "what drives the skew, in % of the whole", "", "")
     _bare(axis)
-    axis.margins(y=0.25)
+    axis.set_ylim(0, _room_for(shares))
     axis.tick_params(labelbottom=False)
 
 
 def _draw_clients(axis: Axes, shares: Array) -> None:
     bars = axis.barh(range(len(shares)), 100 * shares, color=GREY, edgecolor="black", linewidth=0.6)
-    axis.bar_label(bars, fmt="%.0f", fontsize=8, padding=2)
+    axis.bar_label(bars, fmt=_percent, fontsize=8, padding=2)
     tidy(axis, "", "who drives it, in %", "")
     _bare(axis)
-    axis.margins(x=0.2)
+    axis.set_xlim(0, _room_for(shares))
     axis.tick_params(labelleft=False)
 
 
@@ -109,8 +112,17 @@ def _bare(axis: Axes) -> None:
     axis.tick_params(length=0)
 
 
+def _percent(value: float) -> str:
+    return f"{value:.0f}" if value >= 1 or value == 0 else f"{value:.1g}"
+
+
+def _room_for(shares: Array) -> float:
+    """The end of an axis of percents: bars and their numbers fit, also where there are none."""
+    return 125 * float(shares.max()) or 1.0
+
+
 def _names(names: Sequence[str], chosen: np.ndarray) -> list[str]:
-    return [shortened(names[i]) for i in chosen]
+    return [shortened(names[i]).replace("$", r"\$") for i in chosen]  # a dollar begins a formula
 
 
 def _cut(label: str, shown: int, there: int, things: str) -> str:
