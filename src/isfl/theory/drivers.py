@@ -9,9 +9,6 @@ import numpy as np
 from isfl.theory.arrays import Array, ArrayLike
 from isfl.theory.skew import class_counts
 
-SAME = 1e-20
-"""Below it, `D` is rounding: squares of errors in the last digit of shares."""
-
 
 @dataclass(frozen=True)
 class Drivers:
@@ -40,7 +37,7 @@ def skew_drivers(counts: ArrayLike) -> Drivers:
     sizes, whole = n.sum(axis=1), n.sum()
     p, p_k = n.sum(axis=0) / whole, n / sizes[:, None]
     parts = (sizes / whole)[:, None] * (p - p_k) ** 2
-    total = float(parts.sum()) if parts.sum() > SAME else 0.0
+    total = float(parts.sum())
     chance = (1.0 - float((p**2).sum())) * (len(n) - 1) / max(whole - 1, 1)
     shares = parts / total if total > 0 else np.zeros_like(parts)
     return Drivers(total, max(chance, 0.0), shares.sum(axis=1), shares.sum(axis=0))
