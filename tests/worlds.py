@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from isfl.data import Dataset
+from isfl.data.counts import ClassCounts, federation_of
 from isfl.engines import LocalEngine
 from isfl.federation import FederationState, RoundReport, Settings, run_round, start
 from isfl.federation.evaluation import ClassScores
@@ -125,3 +126,17 @@ def module_at(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def counted(rows: object) -> ClassCounts:
+    """Clients and classes with numbers for names."""
+    counts = np.array(rows, dtype=np.float64)
+    clients, classes = (tuple(map(str, range(size))) for size in counts.shape)
+    return federation_of(counts, clients, classes, clients)
+
+
+def written(directory: Path, text: str | bytes, name: str = "c.csv") -> Path:
+    """A file with this content."""
+    path = directory / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path

@@ -56,6 +56,8 @@ def data_show(
     out: Annotated[Path, typer.Option(help="the picture")] = Path("split.png"),
 ) -> None:
     """How a configuration splits its data: a skew card and a picture."""
+    import numpy as np
+
     from isfl.experiment.config import load_config
     from isfl.experiment.run import prepare
     from isfl.report.split import HEADINGS, draw_split, rows_of
@@ -63,5 +65,6 @@ def data_show(
 
     settings = load_config(config, overrides or [])
     problem = prepare(settings)
-    print_table(HEADINGS, rows_of(problem.clients), f"{settings.data.name}, {settings.split.kind} split", "")
-    say(f"picture: {draw_split(problem.clients, problem.class_names, out)}")
+    counts = np.stack([data.class_counts for data in problem.clients])
+    print_table(HEADINGS, rows_of(counts), f"{settings.data.name}, {settings.split.kind} split", "")
+    say(f"picture: {draw_split(counts, problem.class_names, out)}")

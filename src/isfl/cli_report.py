@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from isfl.cli_data import Overrides
+
 Runs = Annotated[
     list[Path],
     typer.Argument(help="run directories, or directories that hold some", show_default=False),
@@ -74,5 +76,49 @@ def diagnose(
     counts: Annotated[
         Path, typer.Argument(help="CSV of class counts (clients x classes), or a configuration", show_default=False)
     ],
+    target: Annotated[
+        str | None, typer.Option(help="global, uniform, or one share a class: 0.5,0.3,0.2", show_default="global")
+    ] = None,
+    floor: Annotated[
+        float | None, typer.Option(min=0, max=1, help="ISFL draws a class at q_i >= floor * p^k_i", show_default="0.05")
+    ] = None,
+    target_floor: Annotated[
+        float | None, typer.Option(min=0, max=1, help="and at q_i >= target_floor * p_i", show_default="0")
+    ] = None,
+    lipschitz: Annotated[
+        str | None,
+        typer.Option(help="L: one value a class (1,2,0.5), or a CSV with one row or one a client", show_default="flat"),
+    ] = None,
+    overrides: Overrides = None,
+    picture: Annotated[Path | None, typer.Option(help="draw it too (.png, .pdf, .svg)", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result for programs instead")] = False,
 ) -> None:
     """Should I bother? What label skew costs here and what importance sampling promises."""
+    import json
+
+    from isfl.report.diagnosis import diagnose as look_at
+    from isfl.report.diagnosis_input import Options, question_from
+    from isfl.report.diagnosis_json import plain
+    from isfl.report.diagnosis_tables import tables
+    from isfl.report.diagnosis_text import five_lines, next_step
+    from isfl.terminal import print_table, say
+
+    options = Options(overrides or (), target, floor, target_floor, lipschitz)
+    diagnosis = look_at(*question_from(counts, options))
+    if picture is not None:
+        from isfl.report.diagnosis_picture import draw_diagnosis
+
+        draw_diagnosis(diagnosis, picture)
+    if as_json:
+        typer.echo(json.dumps(plain(diagnosis), indent=2, allow_nan=False))
+        return
+    for line in five_lines(diagnosis):
+        say(line)
+    for note in diagnosis.federation.notes:
+        say(f"note: {note}")
+    for table in tables(diagnosis):
+        print_table(table.headings, table.rows, table.title, table.caption)
+    if (command := next_step(diagnosis, str(counts))) is not None:
+        say(f"to settle it: {command}")
+    if picture is not None:
+        say(f"picture: {picture}")

@@ -11,33 +11,41 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from isfl.data import Dataset
-from isfl.errors import UserError
+from isfl.report.pictures import save
 from isfl.theory import skew_card
+from isfl.theory.drivers import skew_drivers
 
-HEADINGS = ("client", "samples", "missing", "Hellinger", "variation", "effective")
-"""Classes it lacks, distances to the global mix, and the samples that are left when it draws by the global mix."""
+HEADINGS = ("client", "samples", "missing", "Hellinger", "variation", "effective", "skew %")
+"""Classes it lacks, distances to the global mix, the samples that are left when it draws by the global mix, and its
+part in the federation's skew."""
 MOST_ROWS = 40
+LONGEST_NAME = 20
 
 
-def rows_of(clients: Sequence[Dataset]) -> list[tuple[str, ...]]:
-    """Each client, then the mean of all; long federations are cut."""
-    card = skew_card(np.stack([data.class_counts for data in clients]))
-    columns = (card.samples, card.missing, card.hellinger, card.total_variation, card.effective_size)
-    forms = ("{:.0f}", "{:.0f}", "{:.3f}", "{:.3f}", "{:.0f}")
+def rows_of(counts: np.ndarray, clients: Sequence[str] | None = None) -> list[tuple[str, ...]]:
+    """Each client of a (K, C) table, then the mean of all; long federations are cut."""
+    card, drivers = skew_card(counts), skew_drivers(counts)
+    shares = 100 * drivers.clients
+    columns = (card.samples, card.missing, card.hellinger, card.total_variation, card.effective_size, shares)
+    forms = ("{:.0f}", "{:.0f}", "{:.3f}", "{:.3f}", "{:.0f}", "{:.1f}")
+    names = clients or range(len(counts))
     rows = [
-        (str(k), *(form.format(column[k]) for form, column in zip(forms, columns, strict=True)))
-        for k in range(min(len(clients), MOST_ROWS))
+        (shortened(str(names[k])), *(form.format(column[k]) for form, column in zip(forms, columns, strict=True)))
+        for k in range(min(len(counts), MOST_ROWS))
     ]
-    if len(clients) > MOST_ROWS:
-        rows.append((f"... {len(clients) - MOST_ROWS} more", "", "", "", "", ""))
-    mean = ("{:.0f}", "{:.1f}", "{:.3f}", "{:.3f}", "{:.0f}")
+    if len(counts) > MOST_ROWS:
+        rows.append((f"... {len(counts) - MOST_ROWS} more", *("" for _ in columns)))
+    mean = ("{:.0f}", "{:.1f}", "{:.3f}", "{:.3f}", "{:.0f}", "{:.1f}")
     return [*rows, ("mean", *(form.format(column.mean()) for form, column in zip(mean, columns, strict=True)))]
 
 
-def draw_split(clients: Sequence[Dataset], class_names: Sequence[str], out: Path) -> Path:
+def shortened(name: str) -> str:
+    """A name that fits a table."""
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def draw_split(counts: np.ndarray, class_names: Sequence[str], out: Path) -> Path:
     """Class counts of every client as a heat map with its numbers, where they fit."""
-    counts = np.stack([data.class_counts for data in clients])
     size = (min(3 + 0.6 * counts.shape[1], 24), min(2 + 0.35 * len(counts), 24))
     figure, axis = plt.subplots(figsize=size, layout="constrained")
     image = axis.imshow(counts, cmap="viridis", aspect="auto")
@@ -50,10 +58,4 @@ def draw_split(clients: Sequence[Dataset], class_names: Sequence[str], out: Path
     axis.set_xlabel("class")
     axis.set_ylabel("client")
     figure.colorbar(image, label="samples")
-    try:
-        figure.savefig(out, dpi=150)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{out}: the picture cannot be written ({error})") from None
-    finally:
-        plt.close(figure)
-    return out
+    return save(figure, out)

@@ -8,6 +8,7 @@
 | `exact.py` | solver `exact`: the true minimum | not in the paper |
 | `bound.py` | the right-hand side of the convergence bound | Theorem 1 |
 | `skew.py` | how far each client's label mix is from the global one | - |
+| `drivers.py` | which clients and classes make it so | - |
 
 Notation, as everywhere in this package: `K` clients, `C` classes, `p` target shares, `p^k` local
 shares, `q^k` sampling probabilities, `L` gradient-Lipschitz values, `varpi` the lowest weight.

@@ -1,0 +1,122 @@
+"""A diagnosis in words: five lines that answer, and the command that settles it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isfl.report.advice import FLOOR, TARGET_FLOOR
+from isfl.report.diagnosis import ISFL, MINIMUM, Diagnosis
+from isfl.report.split import shortened
+from isfl.theory.arrays import Array
+from isfl.theory.drivers import leading
+
+NAMED = 3
+"""How many clients or classes a line names."""
+
+
+def five_lines(diagnosis: Diagnosis) -> list[str]:
+    """Skew, drivers, theory, limits, advice."""
+    told = {
+        "Skew": _skew(diagnosis),
+        "Drivers": _drivers(diagnosis),
+        "Theory": _theory(diagnosis),
+        "Limits": _limits(diagnosis),
+        "Advice": _advice(diagnosis),
+    }
+    return [f"{f'{name}:':<9}{text}" for name, text in told.items()]
+
+
+def next_step(diagnosis: Diagnosis, path: str) -> str | None:
+    """The command that settles it, where there is something to settle."""
+    if diagnosis.advice.verdict == "no":
+        return None
+    config = path if path.endswith(".toml") else "experiment.toml"
+    variant = f"isfl-floor: scheme=isfl; scheme.sampling.floor={FLOOR}; scheme.sampling.target_floor={TARGET_FLOOR}"
+    return f"isfl compare {config} --schemes fedavg,uniform-is,pj-is,tempered --variant '{variant}'"
+
+
+def _skew(diagnosis: Diagnosis) -> str:
+    card, drivers = diagnosis.card, diagnosis.drivers
+    if drivers.total == 0:
+        return "none: there is one client." if len(card.samples) == 1 else "none: every client has the same mix."
+    moved = float(card.samples @ card.total_variation / card.samples.sum())
+    return (
+        f"{_percent(moved)} of the samples would have to change class for all clients to have one mix; squared "
+        f"distance {drivers.total:.3f}, {_times(drivers.total / drivers.chance)} a random deal's."
+    )
+
+
+def _drivers(diagnosis: Diagnosis) -> str:
+    drivers, federation = diagnosis.drivers, diagnosis.federation
+    if drivers.total == 0:
+        return "none."
+    clients, classes = leading(drivers.clients), leading(drivers.classes)
+    return (
+        f"half of it comes from {len(clients)} of {len(federation.clients)} clients "
+        f"({_leaders(federation.clients, drivers.clients, clients)}), or from {len(classes)} of "
+        f"{len(federation.classes)} classes ({_leaders(federation.classes, drivers.classes, classes)})."
+    )
+
+
+def _theory(diagnosis: Diagnosis) -> str:
+    draws = diagnosis.draws
+    against = " and ".join(f"{draws[ISFL].rho / draws[name].rho:.2f} of {told}" for name, told in _RIVALS.items())
+    given = (
+        "L flat: ISFL then draws by the target"
+        if diagnosis.question.lipschitz is None
+        else f"L as given; the least possible is {draws[MINIMUM].rho / draws['fedavg'].rho:.2f} of FedAvg's"
+    )
+    return f"the factor rho of the convergence bound is {against} with ISFL ({given})."
+
+
+def _limits(diagnosis: Diagnosis) -> str:
+    effective, samples = diagnosis.draws["pj-is"].effective, diagnosis.card.samples.sum()
+    lacking = (
+        f"{_percent(diagnosis.out_of_reach)} of the target is in classes a client lacks"
+        if diagnosis.out_of_reach > 0
+        else "no client lacks a class of the target"
+    )
+    worth = "all they are" if effective > 0.995 else f"{effective * samples:.0f}, as rare ones repeat"
+    return (
+        f"drawn by the target, {samples:.0f} samples are worth {worth}; {lacking}; measuring L on "
+        f"{diagnosis.question.public} public samples costs {_percent(diagnosis.extra_gradients)} more gradients."
+    )
+
+
+def _advice(diagnosis: Diagnosis) -> str:
+    advice, target = diagnosis.advice, diagnosis.question.target.kind
+    if advice.reason == "even":
+        return f"do not bother: the clients' mixes are hardly off the {target} target. {advice.first_line} will do."
+    if advice.reason == "out of reach":
+        return (
+            "do not bother with sampling: clients lack the classes it would draw. Calibration, FedProx or MOON may "
+            "help, or clients with more classes."
+        )
+    word = "bother" if advice.verdict == "yes" else "a trial is free, but expect little"
+    return (
+        f"{word}. First {advice.first_line} (no extra gradients), then {advice.isfl_line}, {target} target. "
+        "In our runs ISFL did not lead (docs/results.md)."
+    )
+
+
+_RIVALS = {"fedavg": "FedAvg's", "uniform-is": "Uniform-IS's"}
+
+
+def _leaders(names: Sequence[str], shares: Array, order: np.ndarray) -> str:
+    told = [f"{shortened(names[i])}: {_percent(float(shares[i]))}" for i in order[:NAMED]]
+    return ", ".join(told) + (", ..." if len(order) > NAMED else "")
+
+
+def _percent(share: float) -> str:
+    """Whole percents, and one digit where there would be none left."""
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * share:.0f} %" if share >= 0.0095 or share == 0 else f"{100 * share:.1f} %"
+
+
+def _times(factor: float) -> str:
+    if factor > 1000:
+        return "over 1000 times"
+    return f"{factor:.0f} times" if factor >= 10 else f"{factor:.1f} times"

@@ -1,0 +1,306 @@
+"""`isfl diagnose`: class counts in, five lines, tables and a picture out."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from isfl.errors import UserError
+from isfl.experiment.compare import comparison_cells
+from isfl.experiment.config import config_from, demo_config
+from isfl.report import advice
+from isfl.report.advice import Advice, advise
+from isfl.report.diagnosis import Diagnosis, Question, diagnose
+from isfl.report.diagnosis_input import Options, question_from
+from isfl.report.diagnosis_json import plain
+from isfl.report.diagnosis_picture import draw_diagnosis
+from isfl.report.diagnosis_tables import tables
+from isfl.report.diagnosis_text import five_lines, next_step
+from isfl.theory.arrays import Array
+from isfl.theory.drivers import leading, skew_drivers
+from tests.test_cli import isfl
+from tests.worlds import counted, written
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "counts.csv"
+PNG = b"\x89PNG"
+
+tables_of_counts = st.tuples(st.integers(1, 6), st.integers(1, 5)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=st.integers(0, 40).map(float))
+)
+
+
+def diagnosed(rows: object, lipschitz: Array | None = None) -> Diagnosis:
+    return diagnose(counted(rows), Question(lipschitz=lipschitz))
+
+
+# ---------------------------------------------------------------- who drives the skew
+
+
+def test_drivers_of_a_federation_worked_out_by_hand() -> None:
+    """p = (1/2, 1/2); client 0 is (1, 0), weight 1/4; client 1 is (1/3, 2/3), weight 3/4."""
+    drivers = skew_drivers([[4, 0], [4, 8]])
+    parts = np.array([0.25 * 2 * (1 / 2) ** 2, 0.75 * 2 * (1 / 6) ** 2])
+    assert drivers.total == pytest.approx(parts.sum())
+    np.testing.assert_allclose(drivers.clients, parts / parts.sum())
+    np.testing.assert_allclose(drivers.classes, [0.5, 0.5])
+    assert drivers.chance == pytest.approx(0.5 * 1 / 15)
+
+
+def test_chance_is_what_random_deals_leave_on_average() -> None:
+    sizes, rng = np.array([3, 5, 12, 20]), np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [8, 12, 20])
+    found = []
+    for _ in range(4000):
+        clients = np.split(rng.permutation(labels), np.cumsum(sizes)[:-1])
+        found.append(skew_drivers([np.bincount(client, minlength=3) for client in clients]))
+    assert np.mean([drivers.total for drivers in found]) == pytest.approx(found[0].chance, rel=0.03)
+
+
+@given(tables_of_counts)
+def test_shares_of_the_skew_add_up_and_mixes_that_agree_have_none(counts: Array) -> None:
+    counts = counts[counts.sum(axis=1) > 0]
+    if not len(counts):
+        return
+    drivers = skew_drivers(counts)
+    assert 0 <= drivers.total < 2
+    for shares in (drivers.clients, drivers.classes):
+        assert (shares >= 0).all() and shares.sum() == pytest.approx(1.0 if drivers.total else 0.0)
+        chosen = leading(shares)
+        assert shares[chosen].sum() >= 0.5 * shares.sum() - 1e-9
+        assert len(chosen) == 0 or shares[chosen[:-1]].sum() < 0.5 * shares.sum()
+    same = skew_drivers(np.arange(1, 4)[:, None] * np.array([1.0, 2.0, 6.0]))
+    assert same.total == 0 and not same.clients.any()
+
+
+# ---------------------------------------------------------------- what drawing promises
+
+
+def test_rho_of_fedavg_uniform_and_isfl_at_flat_values() -> None:
+    """Independent numpy: with flat L, rho is 1 + ||p - q||^2, and ISFL draws by the target on what a client holds."""
+    n = np.array([[90, 10, 0], [10, 70, 20], [5, 5, 40]], dtype=float)
+    result = diagnosed(n)
+    p, weights = n.sum(axis=0) / n.sum(), n.sum(axis=1) / n.sum()
+    held = n > 0
+    by_target = np.where(held, p, 0) / np.where(held, p, 0).sum(axis=1, keepdims=True)
+    for name, q in {
+        "fedavg": n / n.sum(axis=1, keepdims=True),
+        "uniform-is": held / held.sum(axis=1, keepdims=True),
+        "pj-is": by_target,
+        "isfl": by_target,
+    }.items():
+        assert result.draws[name].rho == pytest.approx(weights @ (1 + ((p - q) ** 2).sum(axis=1))), name
+        assert result.draws[name].distance == pytest.approx(result.draws[name].rho - 1), name
+    effective = sum(n[k].sum() / sum(by_target[k, held[k]] ** 2 / (n[k, held[k]] / n[k].sum())) for k in range(3))
+    assert result.draws["pj-is"].effective == pytest.approx(effective / n.sum())
+    assert result.out_of_reach == pytest.approx(weights[0] * p[2])
+    assert result.extra_gradients == pytest.approx(4 * 500 / (5 * 250))
+    assert result.drivers.total == pytest.approx(result.draws["fedavg"].rho - 1)
+
+
+@given(tables_of_counts, st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_the_exact_minimum_is_below_every_rule_and_rises_with_the_floor(counts: Array, seed: int) -> None:
+    if not counts.sum():
+        return
+    who = counted(counts)
+    lipschitz = np.random.default_rng(seed).uniform(0.5, 3.0, who.counts.shape)
+    result = diagnose(who, Question(lipschitz=lipschitz))
+    for effect in result.floors:
+        assert effect.exact.rho <= effect.paper.rho + 1e-9
+    exact = [effect.exact.rho for effect in result.floors]
+    assert all(low <= high + 1e-9 for low, high in pairwise(exact))
+    assert result.floors[0].exact.rho <= min(draws.rho for draws in result.draws.values()) + 1e-9
+    assert json.loads(json.dumps(plain(result), allow_nan=False))["advice"]["verdict"] == result.advice.verdict
+    assert len(five_lines(result)) == 5 and all("nan" not in line for line in five_lines(result))
+
+
+def test_the_scale_of_lipschitz_values_does_not_matter() -> None:
+    n, lipschitz = [[90, 10], [10, 70]], np.array([[1.0, 3.0], [2.0, np.nan]])
+    small, large = (diagnosed(n, lipschitz * scale).draws["isfl"].rho for scale in (1e-40, 1e40))
+    assert small == pytest.approx(large)
+
+
+def test_the_target_is_taken_as_a_run_would_take_it() -> None:
+    even = counted([[80, 20], [80, 20]])
+    assert diagnose(even, Question()).advice.reason == "even"
+    balanced = question_from(EXAMPLE, Options(target="uniform"))[1].target
+    assert diagnose(even, Question(target=balanced)).draws["fedavg"].distance == pytest.approx(2 * 0.3**2)
+
+
+# ---------------------------------------------------------------- the advice
+
+
+@pytest.mark.parametrize(
+    ("distance", "chance", "reached", "effective", "verdict", "reason", "first"),
+    [
+        (0.0, 0.0, 0.0, 1.0, "no", "even", "fedavg"),
+        (0.3, 0.28, 0.0, 1.0, "no", "even", "fedavg"),  # tiny clients: it is all chance
+        (0.75, 0.01, 0.74, 1.0, "no", "out of reach", "fedavg"),
+        (0.1, 0.01, 0.0, 0.8, "maybe", "some", "pj-is"),
+        (0.3, 0.01, 0.0, 0.8, "yes", "much", "pj-is"),
+        (0.3, 0.01, 0.0, 0.1, "yes", "much", "tempered"),
+    ],
+)
+def test_advice(
+    distance: float, chance: float, reached: float, effective: float, verdict: str, reason: str, first: str
+) -> None:
+    given = advise(distance=distance, chance=chance, reached=reached, effective=effective)
+    assert (given.verdict, given.reason, given.first) == (verdict, reason, first)
+
+
+def test_the_reasons_of_the_thresholds_are_in_the_results() -> None:
+    published = json.loads((ROOT / "results/table2-quick/table2.json").read_text())["results"]
+    for group in ("nr-0.98", "dirichlet-0.2"):
+        split = json.loads((ROOT / f"results/table2-quick/{group}/fedavg/seed-0/split.json").read_text())
+        draws = diagnosed(split["client_counts"]).draws
+        assert draws["fedavg"].distance - draws["pj-is"].distance > advice.MUCH > advice.LITTLE
+        assert draws["pj-is"].effective <= 0.13 < advice.FEW
+        rows = {row["label"]: row for row in published if row["group"] == group}
+        assert abs(rows["pj-is"]["standard"] - rows["fedavg"]["standard"]) < 2.5
+        for metric in ("standard", "global_"):
+            assert rows["tempered"][metric] > rows["pj-is"][metric] > rows["isfl-0.05"][metric]
+        assert rows["isfl-0.05"]["standard"] > rows["isfl-0.01"]["standard"]
+
+
+def test_the_advised_target_floor_is_ahead_of_plain_isfl_on_every_seed() -> None:
+    rows = {row["scheme"]: row for row in json.loads((ROOT / "results/variants/summary.json").read_text())}
+    plain_isfl, advised = (rows[name]["standard_by_seed"] for name in ("isfl", f"isfl-floor-{advice.TARGET_FLOOR}"))
+    assert all(ours > theirs for ours, theirs in zip(advised, plain_isfl, strict=True))
+    best = max((row for name, row in rows.items() if name.startswith("isfl")), key=lambda row: row["standard"])
+    assert best["scheme"] == f"isfl-floor-{advice.TARGET_FLOOR}"
+
+
+def test_what_is_advised_can_be_written_into_a_configuration() -> None:
+    for line in (Advice("yes", "much", "tempered").first_line, Advice("yes", "much", "pj-is").isfl_line):
+        config_from(tomllib.loads(line), "advice")
+    command = next_step(diagnosed([[90, 10], [10, 90]]), "demo.toml")
+    assert command is not None and command.startswith("isfl compare demo.toml ")
+    variant = re.findall(r"--variant '(.*)'", command)[0]
+    for base in (demo_config(), config_from({"scheme": "moon"}, "moon")):
+        _, cell = comparison_cells(base, ["fedavg"], [0], Path("runs"), [variant])
+        rule = cell.config.importance_sampling
+        assert rule is not None and (rule.floor, rule.target_floor) == (advice.FLOOR, advice.TARGET_FLOOR)
+
+
+@pytest.mark.parametrize(
+    ("rows", "starts"),
+    [
+        ([[100, 100], [99, 101], [102, 98]], "Advice:  do not bother: the clients' mixes"),
+        ([[5, 6, 7]], "Advice:  do not bother: the clients' mixes"),
+        ([[5], [7]], "Advice:  do not bother: the clients' mixes"),
+        ([[100, 0], [0, 100]], "Advice:  do not bother with sampling: clients lack"),
+        ([[70, 30], [30, 70]], "Advice:  a trial is free"),
+        ([[90, 10], [10, 90]], "Advice:  bother."),
+    ],
+)
+def test_the_last_of_five_lines_answers(rows: list[list[int]], starts: str) -> None:
+    assert five_lines(diagnosed(rows))[-1].startswith(starts)
+
+
+# ---------------------------------------------------------------- pictures and sizes
+
+
+@pytest.mark.parametrize("rows", [[[5]], [[5, 6, 7]], [[5], [7]], np.eye(60) + 1, [[90, 10, 0], [10, 90, 0]]])
+def test_a_picture_of_any_counted(rows: object, tmp_path: Path) -> None:
+    out = draw_diagnosis(diagnosed(rows), tmp_path / "d.png")
+    assert out.read_bytes().startswith(PNG)
+    with pytest.raises(UserError, match=r"d\.what: the picture cannot be written"):
+        draw_diagnosis(diagnosed(rows), tmp_path / "d.what")
+
+
+def test_ten_thousand_clients_take_seconds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(rng.gamma(0.2, 10.0, (10_000, 100)))
+    path = tmp_path / "big.csv"
+    np.savetxt(path, counts, fmt="%d", delimiter=",")
+    started = time.process_time()
+    who, question = question_from(path, Options(lipschitz=",".join(["1.5", "2.5"] * 50)))
+    result = diagnose(who, question)
+    draw_diagnosis(result, tmp_path / "big.png")
+    assert time.process_time() - started < 30
+    assert all(len(table.rows) <= 42 for table in tables(result))
+    assert max(map(len, five_lines(result))) < 300
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Markup of the terminal, formulas of the picture, lines and colours: a name is a name."""
+    from isfl.cli import main
+
+    path = written(tmp_path, 'client,[/b],$\\x$,"two\nlines"\n[red]a,9,1,5\n\x1b[31mb,1,9,5\n')
+    with pytest.raises(SystemExit) as ending:
+        main(["diagnose", str(path), "--picture", str(tmp_path / "d.png")])
+    shown = capsys.readouterr().out
+    assert ending.value.code in (0, None) and (tmp_path / "d.png").exists()
+    assert (
+        all(name in shown for name in ("│ [/b]", "│ $\\x$", "│ two lines", "│ [red]a", "│ [31mb"))
+        and "\x1b" not in shown
+    )
+
+
+def test_the_command_on_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
+    page = (ROOT / "docs/diagnose.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- transcript -->\n```text\n\$ isfl diagnose examples/counts.csv\n(.*?)```", page, re.DOTALL)
+    result = isfl("diagnose", str(EXAMPLE), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert shown == ["".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())]
+    assert "…" not in result.stdout
+
+
+def test_the_command_on_a_configuration_with_every_option(tmp_path: Path) -> None:
+    config = "[data]\nname='digits'\npublic=50\n[split]\nkind='dirichlet'\nsamples_per_client=100\n"
+    written(tmp_path, config, "c.toml")
+    options = ("--set", "split.clients=5", "--target", "uniform", "--floor", "0.1", "--target-floor", "0.5")
+    values = ("--lipschitz", ",".join(["1", "2"] * 5))
+    result = isfl("diagnose", "c.toml", *options, *values, "--picture", "d.png", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert len(found["clients"]) == 5 and found["target"] == {"kind": "uniform"} and found["floor"] == 0.1
+    assert found["draws"]["isfl"]["rho"] >= found["draws"]["minimum"]["rho"]
+    assert (tmp_path / "d.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("c.csv", "--set", "seed=1"), "--set seed=1: c.csv holds counts"),
+        (("c.csv", "--target", "here"), "--target here: write global, uniform, or one share a class"),
+        (("c.csv", "--target", "0.5,0.4"), "--target 0.5,0.4: write global"),
+        (("c.csv", "--target", "0.5,0.3,0.2"), "target.shares has shape (3,): give 2 numbers"),
+        (("c.csv", "--floor", "0.7", "--target-floor", "0.7"), "--floor 0.7 --target-floor 0.7: together"),
+        (("c.csv", "--floor", "2"), "--floor"),
+        (("none.toml",), "none.toml: no such file"),
+        (("none.csv",), "none.csv: no such file"),
+        (("own.toml",), "own.toml: flower.own_data = true: the clients are elsewhere"),
+        (("c.csv", "--picture", "nowhere/d.png"), "nowhere/d.png: the picture cannot be written"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    from isfl.cli import main
+
+    written(tmp_path, "5,6\n70,8\n")
+    written(tmp_path, "[flower]\nown_data = true\nclients = 2\n", "own.toml")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ending:
+        main(["diagnose", *arguments])
+    error = capsys.readouterr().err
+    assert ending.value.code == 2 and told in error and len(error.splitlines()) == 1
