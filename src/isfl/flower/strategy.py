@@ -36,12 +36,18 @@ class ISFL(FedAvg):
 
     Parameters
     ----------
-    model : the module whose state the nodes train; the server needs it to compute gradients.
-    public : inputs as the model takes them, and labels: D_L.
-    num_classes : C.
-    rule : floors, solver and estimator; the defaults are those of the scheme `isfl`.
-    seed : of the nodes' draws.
-    options : what `FedAvg` takes.
+    model
+        The module whose state the nodes train; the server needs it to compute gradients.
+    public
+        Inputs as the model takes them, and labels: D_L.
+    num_classes
+        C.
+    rule
+        Floors, solver and estimator; the defaults are those of the scheme `isfl`.
+    seed
+        Of the nodes' draws.
+    options
+        What `FedAvg` takes.
 
     A node is sent probabilities once its class counts are known, so from its second round on.
     """

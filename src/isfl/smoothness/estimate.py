@@ -49,13 +49,19 @@ def lipschitz(
 
     Parameters
     ----------
-    local_models : K modules of the same architecture as `global_model`.
-    global_model : the module to compare with; any classifier that maps a batch to (B, C) logits.
-    inputs, labels : the public set `D_L`: (N, ...) and (N,) whole numbers in `0 .. num_classes - 1`.
-    num_classes : `C`.
-    method : `exact` as above; `class-mean` for the gradient of each class's mean loss; `last-layer` for the output
+    local_models
+        K modules of the same architecture as `global_model`.
+    global_model
+        The module to compare with; any classifier that maps a batch to (B, C) logits.
+    inputs, labels
+        The public set `D_L`: (N, ...) and (N,) whole numbers in `0 .. num_classes - 1`.
+    num_classes
+        `C`.
+    method
+        `exact` as above; `class-mean` for the gradient of each class's mean loss; `last-layer` for the output
         layer's parameters alone, which takes forward passes only.
-    memory : bytes to stay within; it bounds the chunk of samples whose gradients are held at a time.
+    memory
+        Bytes to stay within; it bounds the chunk of samples whose gradients are held at a time.
 
     Returns
     -------

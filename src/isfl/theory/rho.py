@@ -12,9 +12,12 @@ def rho(probabilities: ArrayLike, target: ArrayLike, lipschitz: ArrayLike) -> Ar
 
     Parameters
     ----------
-    probabilities : (C,) or (K, C), the sampling probabilities `q`.
-    target : (C,) or (K, C), the shares `p` the federation aims at.
-    lipschitz : (C,) or (K, C), the values `L`; NaN where unknown (counted as the row's average).
+    probabilities
+        (C,) or (K, C), the sampling probabilities `q`.
+    target
+        (C,) or (K, C), the shares `p` the federation aims at.
+    lipschitz
+        (C,) or (K, C), the values `L`; NaN where unknown (counted as the row's average).
 
     Returns
     -------
