@@ -48,7 +48,7 @@ class MixedSplit(_Shards):
 
     kind: Literal["mixed"] = "mixed"
     nr: float = Field(0.98, ge=0, le=1, description="NR, the share that is not i.i.d.")
-    reading: Literal["text", "code"] = Field("text", description="of the paper, see above")
+    reading: Literal["text", "code"] = Field("text", description="of the paper: its text or its code")
 
 
 class DirichletSplit(Part):
