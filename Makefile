@@ -21,7 +21,7 @@ bench: install  ## speed and memory against peers, with bars; QUICK=1 for ten mi
 	$(BIN)/python -m benchmarks.run $(if $(QUICK),--quick) $(BENCH)
 
 docs: install  ## the pages of docs/ as a site; read it with: python3 -m http.server --directory site
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 install: $(VENV)/.installed
 

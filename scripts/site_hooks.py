@@ -28,7 +28,7 @@ def on_files(files: Files, *, config: Any) -> Files:
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     for file in list(files.documentation_pages()):
         for _, link, _ in LINK.findall(file.content_string):
-            place = on_site(link, repository_path(file.src_uri))
+            place = place_of(link, repository_path(file.src_uri))
             if outside(link) or place is None or files.get_file_from_path(place) or not (ROOT / place).is_file():
                 continue
             files.append(File.generated(config, place, abs_src_path=str(ROOT / place)))
@@ -41,7 +41,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: Any, files: Files) ->
     here = posixpath.dirname(page.file.src_uri)
 
     def turned(match: re.Match[str]) -> str:
-        place = None if outside(match[2]) else on_site(match[2], origin)
+        place = None if outside(match[2]) else place_of(match[2], origin)
         if place is None:
             return match[0]
         anchor = "#" + match[2].partition("#")[2] if "#" in match[2] else ""
@@ -65,7 +65,7 @@ def repository_path(page: str) -> str:
     return tops.get(page, f"docs/{page}")
 
 
-def on_site(link: str, origin: str) -> str | None:
+def place_of(link: str, origin: str) -> str | None:
     """Where the site has what a link in the file `origin` of the repository leads to; None outside the repository."""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link.partition("#")[0]))
     if target.startswith(".."):

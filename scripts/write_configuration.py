@@ -26,12 +26,12 @@ INTRODUCTION = """\
 
 <!-- Written by scripts/write_configuration.py from the models that check a configuration. Change those. -->
 
-A run is told by one TOML file. Every key has a default, the paper's where it has one. `isfl run FILE --set KEY=VALUE` overrides a
-key of the file. Unknown keys, wrong types and values out of range end with one line that names the key. A run directory holds the
-configuration with every default filled in (`config.json`).
+A run is told by one TOML file. Every key has a default, the paper's where it has one. `isfl run FILE --set KEY=VALUE`
+overrides a key of the file. Unknown keys, wrong types and values out of range end with one line that names the key.
+A run directory holds the configuration with every default filled in (`config.json`).
 
-The defaults of `[split]` are the paper's too and ask for 10,000 samples: more than the embedded images have, so with those give
-smaller ones, as the [quick start](quickstart.md) does.
+The defaults of `[split]` are the paper's too and ask for 10,000 samples: more than the embedded images have, so with
+those give smaller ones, as the [quick start](quickstart.md) does.
 
 Several tables come in kinds: the key `kind` (or `rule`) says which, and decides which other keys there are.
 """
@@ -153,10 +153,11 @@ def default_of(field: FieldInfo) -> str:
 def shorthands() -> str:
     """What the names of schemes stand for."""
     text = (
-        'Without this table the scheme is `isfl`. `scheme = "moon"` is short for `scheme = {name = "moon"}`. A name stands for\n'
-        "choices of the parts below, and what it does not name is `fedavg`'s:\n\n| name | stands for |\n|---|---|\n"
+        'Without this table the scheme is `isfl`. `scheme = "moon"` is short for `scheme = {name = "moon"}`.\n'
+        "A name stands for choices of the parts below, and what it does not name is `fedavg`'s:\n\n"
+        "| name | stands for |\n|---|---|\n"
     )
-    plain = Scheme.model_validate("fedavg").model_dump(include=dict.fromkeys(SCHEME_PARTS, {"rule", "kind"}))
+    plain = Scheme.model_validate("fedavg").model_dump(include={part: {"rule", "kind"} for part in SCHEME_PARTS})
     for name, parts in {**SHORTHANDS, "fedavg": plain}.items():
         told = [f"`{key} = {toml(value)}`" for key, value in flat(parts)]
         text += f"| `{name}` | {', '.join(told)} |\n"

@@ -34,6 +34,8 @@ RECORD = "isfl"
 class ISFL(FedAvg):
     """FedAvg whose nodes draw their samples by class, with probabilities that minimise `rho` (Algorithm 2).
 
+    A node is sent probabilities once its class counts are known, so from its second round on.
+
     Parameters
     ----------
     model
@@ -48,8 +50,6 @@ class ISFL(FedAvg):
         Of the nodes' draws.
     options
         What `FedAvg` takes.
-
-    A node is sent probabilities once its class counts are known, so from its second round on.
     """
 
     def __init__(
