@@ -85,7 +85,7 @@ EXAMPLE = Problem(
 
 def water_filling() -> Figure:
     """The paper's rule on one client: the values it looks at, the move it makes, and what that does to `rho`."""
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained", width_ratios=(1, 1.5, 1.2))
+    figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.6), layout="constrained", width_ratios=(1, 1.5, 1.2))
     _values(axes[0], EXAMPLE)
     _move(axes[1], EXAMPLE)
     _along_the_ray(axes[2], EXAMPLE)
@@ -113,7 +113,7 @@ def _move(axis: Axes, problem: Problem) -> None:
     axis.set_xticks(classes, list("abcde"))
     axis.set_ylim(0, 0.5)
     axis.legend(frameon=False, loc="upper right")
-    tidy(axis, "2  moved: away from large $L$, to the first floor", "class", "probability")
+    tidy(axis, "2  moved: to the first floor", "class", "probability")
 
 
 def _along_the_ray(axis: Axes, problem: Problem) -> None:
@@ -126,7 +126,7 @@ def _along_the_ray(axis: Axes, problem: Problem) -> None:
     axis.annotate(
         "$q$: class d\nis at its floor", (problem.step, problem.rho(problem.step)), (8, 6), textcoords="offset points"
     )
-    tidy(axis, r"3  gained: $\rho$ falls along the way", r"step $\Gamma$", r"$\rho(q)$")
+    tidy(axis, r"3  gained: $\rho$ falls", r"step $\Gamma$", r"$\rho(q)$")
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ LANES = {"server": 1.0, "client": 4.6}
 
 def one_round() -> Figure:
     """A round in both deployments: who does what, and what crosses the wire."""
-    figure, axes = plt.subplots(1, 2, figsize=(12, 6), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 6), layout="constrained")
     _diagram(axes[0], 'where = "server"', AT_SERVER)
     _diagram(axes[1], 'where = "client"', AT_CLIENT)
     return figure

@@ -59,8 +59,12 @@ def convergence_bound(
     ----------
     loss_gap
         `l(theta_T0) - l*`; with cross-entropy, `l* >= 0` makes the loss itself a safe value.
-    learning_rate, local_epochs, num_classes
-        `eta`, `E_l`, `C`.
+    learning_rate
+        `eta`.
+    local_epochs
+        `E_l`.
+    num_classes
+        `C`.
     weights
         (K,) the aggregation weights `pi_k`, summing to 1.
     rho

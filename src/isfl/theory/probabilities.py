@@ -57,12 +57,13 @@ def sampling_probabilities(
 
     Returns
     -------
-    Probabilities in the shape of `local`. Always feasible, whatever the (valid) input.
+    Array
+        Probabilities in the shape of `local`. Always feasible, whatever the (valid) input.
 
     Raises
     ------
     ValueError
-        naming the argument and index that is wrong.
+        Naming the argument and index that is wrong.
     """
     if solver not in SOLVERS:
         raise ValueError(f"solver is {solver!r}: choose one of {', '.join(map(repr, SOLVERS))}")

@@ -21,7 +21,8 @@ def rho(probabilities: ArrayLike, target: ArrayLike, lipschitz: ArrayLike) -> Ar
 
     Returns
     -------
-    An array of shape (K,), or a float when `probabilities` is a vector.
+    Array | float
+        Of shape (K,), or a float when `probabilities` is a vector.
     """
     q, p, cost = matrix("probabilities", probabilities), matrix("target", target), squared("lipschitz", lipschitz)
     same_width(probabilities=q, target=p, lipschitz=cost)
