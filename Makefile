@@ -20,8 +20,8 @@ lint: install
 bench: install  ## speed and memory against peers, with bars; QUICK=1 for ten minutes
 	$(BIN)/python -m benchmarks.run $(if $(QUICK),--quick) $(BENCH)
 
-docs: install  ## the pages of docs/ as a site; read it with: python3 -m http.server --directory site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+docs: install  ## the site of the documents (quiet would hide the warnings that strict counts)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 install: $(VENV)/.installed
 

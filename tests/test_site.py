@@ -19,7 +19,7 @@ from tests.worlds import module_at
 def test_the_site_builds_strictly_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings", reason="mkdocs is not installed: pip install 'isfl[docs]'")
     result = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
