@@ -139,7 +139,7 @@ class Step:
 
 
 AT_SERVER = (
-    Step("client", "once, at the start: class counts", message=True),
+    Step("client", "at first, once: class counts", message=True),
     Step("server", r"model $\theta$, probabilities $q^k$", message=True),
     Step("client", "train $E_l$ epochs,\nclasses drawn by $q^k$"),
     Step("client", r"model $\theta^k$", message=True),
@@ -148,7 +148,7 @@ AT_SERVER = (
     Step("server", "from $p$, $p^k$ and $L$:\n$q^k$ of the next round"),
 )
 AT_CLIENT = (
-    Step("client", "once, at the start: number of samples", message=True),
+    Step("client", "at first, once: number of samples", message=True),
     Step("server", r"model $\theta$, target $p$", message=True),
     Step("client", "train $E_l$ epochs,\nclasses drawn by $q^k$"),
     Step("client", r"model $\theta^k$", message=True),
