@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
 
-.PHONY: demo test lint bench install clean
+.PHONY: demo test lint bench docs install clean
 
 demo: install  ## four schemes on the embedded data: a table, a picture, run directories
 	$(BIN)/isfl demo --out runs/demo
@@ -20,6 +20,9 @@ lint: install
 bench: install  ## speed and memory against peers, with bars; QUICK=1 for ten minutes
 	$(BIN)/python -m benchmarks.run $(if $(QUICK),--quick) $(BENCH)
 
+docs: install  ## the site of the documents (quiet would hide the warnings that strict counts)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 install: $(VENV)/.installed
 
 # torch is named exactly and installed in the same step: a range could pull a build for another device.
@@ -29,4 +32,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .bench runs .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench runs site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -124,6 +124,7 @@ def module_at(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for the module they are in
     spec.loader.exec_module(module)
     return module
 

@@ -52,10 +52,14 @@ class ClassSampler(Sampler[int]):
 
     Parameters
     ----------
-    labels : (N,) the class of every sample of the data set.
-    probabilities : (C,) `q`, zero for classes without samples. May be replaced between epochs.
-    num_samples : how many indices an epoch has.
-    seed : draws are a function of (seed, epoch) alone. Every pass over the sampler is the next epoch;
+    labels
+        (N,) the class of every sample of the data set.
+    probabilities
+        (C,) `q`, zero for classes without samples. May be replaced between epochs.
+    num_samples
+        How many indices an epoch has.
+    seed
+        Draws are a function of (seed, epoch) alone. Every pass over the sampler is the next epoch;
         `set_epoch` picks one, for instance when a run is resumed.
 
     Example

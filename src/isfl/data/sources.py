@@ -20,6 +20,8 @@ from isfl.schema import Part
 
 
 class DataSettings(Part):
+    """Where the training pool and the test set come from."""
+
     name: str = Field(
         "fashion-mnist-mini",
         description="a data set by name (`isfl data list`), or `module:function` that returns train inputs, train "

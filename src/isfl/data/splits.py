@@ -22,14 +22,14 @@ class IIDSplit(Part):
     """Every client draws from the whole pool."""
 
     kind: Literal["iid"] = "iid"
-    clients: int = Field(10, ge=1)
-    samples_per_client: int = Field(1000, ge=1)
+    clients: int = Field(10, ge=1, description="how many there are, K")
+    samples_per_client: int = Field(1000, ge=1, description="samples of each, |D_k|")
 
 
 class _Shards(Part):
-    clients: int = Field(10, ge=1)
-    shards_per_client: int = Field(2, ge=1)
-    shard_size: int = Field(500, ge=1)
+    clients: int = Field(10, ge=1, description="how many there are, K")
+    shards_per_client: int = Field(2, ge=1, description="shards a client takes")
+    shard_size: int = Field(500, ge=1, description="samples of a shard")
 
 
 class ShardSplit(_Shards):
@@ -47,16 +47,16 @@ class MixedSplit(_Shards):
     """
 
     kind: Literal["mixed"] = "mixed"
-    nr: float = Field(0.98, ge=0, le=1)
-    reading: Literal["text", "code"] = "text"
+    nr: float = Field(0.98, ge=0, le=1, description="NR, the share that is not i.i.d.")
+    reading: Literal["text", "code"] = Field("text", description="of the paper: its text or its code")
 
 
 class DirichletSplit(Part):
     """Each class is shared out by proportions drawn from Dirichlet(alpha); client sizes differ."""
 
     kind: Literal["dirichlet"] = "dirichlet"
-    clients: int = Field(10, ge=1)
-    alpha: float = Field(0.2, gt=0, le=1e6)
+    clients: int = Field(10, ge=1, description="how many there are, K")
+    alpha: float = Field(0.2, gt=0, le=1e6, description="small is severe skew, large is none")
     samples_per_client: int = Field(1000, ge=1, description="on average: K times as many are drawn from the pool")
 
 
@@ -64,9 +64,9 @@ class FeatureSplit(Part):
     """Labels i.i.d., but each client's images are rotated, noisy or of another contrast."""
 
     kind: Literal["feature"] = "feature"
-    clients: int = Field(10, ge=1)
-    samples_per_client: int = Field(1000, ge=1)
-    lens: Literal["rotation", "noise", "contrast"] = "rotation"
+    clients: int = Field(10, ge=1, description="how many there are, K")
+    samples_per_client: int = Field(1000, ge=1, description="samples of each, |D_k|")
+    lens: Literal["rotation", "noise", "contrast"] = Field("rotation", description="what is done to images")
     strength: float | None = Field(
         None,
         ge=0,

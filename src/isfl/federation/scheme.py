@@ -39,7 +39,7 @@ class Tempered(Part):
     """`q_i` proportional to `(p^k_i)^(1 - temperature)`: 0 is the local mix, 1 uniform over classes."""
 
     rule: Literal["tempered"] = "tempered"
-    temperature: float = Field(0.75, ge=0, le=1)
+    temperature: float = Field(0.75, ge=0, le=1, description="how far towards uniform")
 
 
 class GradientNorm(Part):
@@ -52,7 +52,9 @@ class ImportanceSampling(Part):
     """ISFL: probabilities from target shares and Lipschitz values, renewed each round."""
 
     rule: Literal["isfl"] = "isfl"
-    solver: SolverName = "paper"
+    solver: SolverName = Field(
+        "paper", description="the paper's rule, or the exact minimum of rho, which needs a target_floor to be a policy"
+    )
     floor: float = Field(0.05, ge=0, le=1, description="lowest IS weight: q_i >= floor * p^k_i")
     target_floor: float = Field(0.0, ge=0, le=1, description="q_i >= target_floor * p_i")
     estimator: Method = Field(
@@ -89,6 +91,8 @@ class _Objective(Part):
 
 
 class CrossEntropy(_Objective):
+    """The plain loss."""
+
     kind: Literal["cross-entropy"] = "cross-entropy"
 
 
@@ -96,15 +100,15 @@ class FedProx(_Objective):
     """`+ mu/2 ||theta - theta_global||^2`."""
 
     kind: Literal["fedprox"] = "fedprox"
-    mu: float = Field(0.2, ge=0)
+    mu: float = Field(0.2, ge=0, description="weight of the term")
 
 
 class Moon(_Objective):
     """A contrastive term: representations close to the global model's, far from the previous local model's."""
 
     kind: Literal["moon"] = "moon"
-    mu: float = Field(1.0, ge=0)
-    tau: float = Field(0.5, gt=0)
+    mu: float = Field(1.0, ge=0, description="weight of the term")
+    tau: float = Field(0.5, gt=0, description="temperature of the contrast")
 
 
 Objective = Annotated[CrossEntropy | FedProx | Moon, Field(discriminator="kind")]
@@ -117,6 +121,8 @@ class _Weighted(Part):
 
 
 class Mean(_Weighted):
+    """FedAvg's weighted mean of the clients' models."""
+
     rule: Literal["mean"] = "mean"
 
 
@@ -124,18 +130,18 @@ class ServerMomentum(_Weighted):
     """FedAvgM: the mean update goes through a momentum buffer."""
 
     rule: Literal["momentum"] = "momentum"
-    lr: float = Field(1.0, gt=0, le=1000)
-    momentum: float = Field(0.9, ge=0, lt=1)
+    lr: float = Field(1.0, gt=0, le=1000, description="learning rate of the server")
+    momentum: float = Field(0.9, ge=0, lt=1, description="share of the last step that is kept")
 
 
 class ServerAdam(_Weighted):
     """FedAdam: the mean update is the gradient of an Adam step without bias correction."""
 
     rule: Literal["adam"] = "adam"
-    lr: float = Field(0.01, gt=0, le=1000)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
-    tau: float = Field(1e-3, gt=0)
+    lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the server")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean of updates")
+    beta2: float = Field(0.99, ge=0, lt=1, description="decay of the mean of squared updates")
+    tau: float = Field(1e-3, gt=0, description="added to the root: the smaller, the more adaptive")
 
 
 class Median(Part):
@@ -148,7 +154,7 @@ class TrimmedMean(Part):
     """Coordinate-wise mean without the `trim` share of smallest and of largest values."""
 
     rule: Literal["trimmed-mean"] = "trimmed-mean"
-    trim: float = Field(0.1, ge=0, lt=0.5)
+    trim: float = Field(0.1, ge=0, lt=0.5, description="share left out on either side")
 
 
 Aggregation = Annotated[Mean | ServerMomentum | ServerAdam | Median | TrimmedMean, Field(discriminator="rule")]
@@ -182,7 +188,7 @@ _SHARED = frozenset({"calibrate", "weights"})
 class Scheme(Part):
     """Sampling x objective x aggregation, under a name."""
 
-    name: str = "fedavg"
+    name: str = Field("fedavg", description="a shorthand, whose parts hold where none is given")
     sampling: Sampling
     objective: Objective
     aggregation: Aggregation

@@ -14,18 +14,22 @@ from isfl.theory.arrays import shares
 
 
 class Adam(Part):
+    """The paper's choice; its state is new every round."""
+
     kind: Literal["adam"] = "adam"
-    lr: float = Field(1e-3, gt=0, le=1000)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0)
+    lr: float = Field(1e-3, gt=0, le=1000, description="learning rate")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean of gradients")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of squared gradients")
+    weight_decay: float = Field(0.0, ge=0, description="so many times the weights are added to the gradient")
 
 
 class SGD(Part):
+    """Plain gradient steps, what Theorem 1 is about; its momentum is new every round."""
+
     kind: Literal["sgd"] = "sgd"
-    lr: float = Field(0.01, gt=0, le=1000)
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0)
+    lr: float = Field(0.01, gt=0, le=1000, description="learning rate")
+    momentum: float = Field(0.0, ge=0, lt=1, description="share of the last step that is kept")
+    weight_decay: float = Field(0.0, ge=0, description="so many times the weights are added to the gradient")
 
 
 Optimizer = Annotated[
@@ -39,7 +43,7 @@ class Training(Part):
 
     rounds: int = Field(25, ge=1, description="T_G, rounds of local training and aggregation")
     local_epochs: int = Field(5, ge=1, description="E_l, epochs each client trains a round")
-    batch_size: int = Field(128, ge=1)
+    batch_size: int = Field(128, ge=1, description="samples of a gradient step")
     drop_last: bool = Field(False, description="leave the last incomplete batch out (the authors' code does)")
     sampling_ratio: float = Field(1.0, gt=0, le=1, description="SR: an epoch draws floor(SR * |D_k|) samples")
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
@@ -61,6 +65,8 @@ class GlobalTarget(Part):
 
 
 class UniformTarget(Part):
+    """All classes alike; needs no counts from anybody."""
+
     kind: Literal["uniform"] = "uniform"
 
 
@@ -68,7 +74,7 @@ class GivenTarget(Part):
     """A vector for all clients, or one vector per client (personalisation)."""
 
     kind: Literal["given"] = "given"
-    shares: list[float] | list[list[float]]
+    shares: list[float] | list[list[float]] = Field(description="numbers that sum to 1, in the order of the classes")
 
     @field_validator("shares")
     @classmethod
@@ -87,7 +93,7 @@ class NoisedTarget(Part):
     """
 
     kind: Literal["noised"] = "noised"
-    epsilon: float = Field(gt=0)
+    epsilon: float = Field(gt=0, description="the smaller, the more private and the further off")
 
 
 Target = Annotated[GlobalTarget | UniformTarget | GivenTarget | NoisedTarget, Field(discriminator="kind")]
@@ -102,7 +108,7 @@ class Diagnostics(Part):
 class Settings(Part):
     """Everything the functions of this room need to know."""
 
-    seed: int = Field(0, ge=0, lt=2**63)
+    seed: int = Field(0, ge=0, lt=2**63, description="of everything random: split, model, draws, participation")
     scheme: Scheme = Field(default_factory=lambda: Scheme.model_validate("isfl"))
     training: Training = Training()
     target: Target = GlobalTarget()

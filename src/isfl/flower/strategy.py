@@ -34,16 +34,22 @@ RECORD = "isfl"
 class ISFL(FedAvg):
     """FedAvg whose nodes draw their samples by class, with probabilities that minimise `rho` (Algorithm 2).
 
+    A node is sent probabilities once its class counts are known, so from its second round on.
+
     Parameters
     ----------
-    model : the module whose state the nodes train; the server needs it to compute gradients.
-    public : inputs as the model takes them, and labels: D_L.
-    num_classes : C.
-    rule : floors, solver and estimator; the defaults are those of the scheme `isfl`.
-    seed : of the nodes' draws.
-    options : what `FedAvg` takes.
-
-    A node is sent probabilities once its class counts are known, so from its second round on.
+    model
+        The module whose state the nodes train; the server needs it to compute gradients.
+    public
+        Inputs as the model takes them, and labels: D_L.
+    num_classes
+        C.
+    rule
+        Floors, solver and estimator; the defaults are those of the scheme `isfl`.
+    seed
+        Of the nodes' draws.
+    options
+        What `FedAvg` takes.
     """
 
     def __init__(

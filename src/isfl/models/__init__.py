@@ -26,6 +26,8 @@ SMALLEST_IMAGE = {"small-cnn": 4, "resnet8": 16, "resnet9": 32}
 
 
 class ModelSettings(Part):
+    """The model everybody trains."""
+
     name: str = Field(
         "small-cnn",
         description="a model by name, or `module:Class` (or function), called with the shape of an input and the "

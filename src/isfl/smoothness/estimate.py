@@ -47,23 +47,32 @@ def lipschitz(
 ) -> Array:
     """`L_{k,i} = max_{(x,y): y=i} ||grad l(x,y; theta^k) - grad l(x,y; theta)|| / ||theta^k - theta||`.
 
+    Models are evaluated in eval mode (running statistics, no dropout) and left as they were. The global
+    model's gradients are computed once for all clients: (K + 1) N gradients instead of 2 K N.
+
     Parameters
     ----------
-    local_models : K modules of the same architecture as `global_model`.
-    global_model : the module to compare with; any classifier that maps a batch to (B, C) logits.
-    inputs, labels : the public set `D_L`: (N, ...) and (N,) whole numbers in `0 .. num_classes - 1`.
-    num_classes : `C`.
-    method : `exact` as above; `class-mean` for the gradient of each class's mean loss; `last-layer` for the output
+    local_models
+        K modules of the same architecture as `global_model`.
+    global_model
+        The module to compare with; any classifier that maps a batch to (B, C) logits.
+    inputs
+        Of the public set `D_L`: (N, ...).
+    labels
+        Of the public set: (N,) whole numbers in `0 .. num_classes - 1`.
+    num_classes
+        `C`.
+    method
+        `exact` as above; `class-mean` for the gradient of each class's mean loss; `last-layer` for the output
         layer's parameters alone, which takes forward passes only.
-    memory : bytes to stay within; it bounds the chunk of samples whose gradients are held at a time.
+    memory
+        Bytes to stay within; it bounds the chunk of samples whose gradients are held at a time.
 
     Returns
     -------
-    Array of shape (K, C). NaN for a class without samples (`sampling_probabilities` treats it as average);
-    a row of NaN for a local model equal to the global one (keep that client's probabilities).
-
-    Models are evaluated in eval mode (running statistics, no dropout) and left as they were. The global
-    model's gradients are computed once for all clients: (K + 1) N gradients instead of 2 K N.
+    Array
+        Of shape (K, C). NaN for a class without samples (`sampling_probabilities` treats it as average);
+        a row of NaN for a local model equal to the global one (keep that client's probabilities).
     """
     return estimate_lipschitz(
         local_models, global_model, inputs, labels, num_classes, method=method, memory=memory

@@ -57,13 +57,24 @@ def convergence_bound(
 
     Parameters
     ----------
-    loss_gap : `l(theta_T0) - l*`; with cross-entropy, `l* >= 0` makes the loss itself a safe value.
-    learning_rate, local_epochs, num_classes : `eta`, `E_l`, `C`.
-    weights : (K,) the aggregation weights `pi_k`, summing to 1.
-    rho : (K,) `rho(q^k)` of the probabilities in use.
-    gradient_norm : (T,) `G(t)`, a bound on the norm of stochastic gradients.
-    variance : (T, K) `sigma_k^2(t)`.
-    mean_lipschitz : `sum_i p_i L_i` of the global model.
+    loss_gap
+        `l(theta_T0) - l*`; with cross-entropy, `l* >= 0` makes the loss itself a safe value.
+    learning_rate
+        `eta`.
+    local_epochs
+        `E_l`.
+    num_classes
+        `C`.
+    weights
+        (K,) the aggregation weights `pi_k`, summing to 1.
+    rho
+        (K,) `rho(q^k)` of the probabilities in use.
+    gradient_norm
+        (T,) `G(t)`, a bound on the norm of stochastic gradients.
+    variance
+        (T, K) `sigma_k^2(t)`.
+    mean_lipschitz
+        `sum_i p_i L_i` of the global model.
     """
     for name, value in (("learning_rate", learning_rate), ("local_epochs", local_epochs), ("num_classes", num_classes)):
         if not value > 0:

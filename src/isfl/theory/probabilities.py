@@ -41,22 +41,29 @@ def sampling_probabilities(
 
     Parameters
     ----------
-    target : (C,) or (K, C). The shares `p` to aim at, one vector for all clients or one each.
-    local : (C,) or (K, C). The shares `p^k` of the classes on the client(s); zero where a class is missing.
-    lipschitz : like `local`. The values `L`; NaN where unknown (treated as average).
-    floor : the paper's lowest weight `varpi`, in [0, 1].
-    target_floor : a floor relative to the target, in [0, 1]; `floor + target_floor <= 1`.
-    solver : `"paper"` or `"exact"`. Note that a class with `p_j = 0` and an above-average `L` stops `paper` at
+    target
+        (C,) or (K, C). The shares `p` to aim at, one vector for all clients or one each.
+    local
+        (C,) or (K, C). The shares `p^k` of the classes on the client(s); zero where a class is missing.
+    lipschitz
+        Like `local`. The values `L`; NaN where unknown (treated as average).
+    floor
+        The paper's lowest weight `varpi`, in [0, 1].
+    target_floor
+        A floor relative to the target, in [0, 1]; `floor + target_floor <= 1`.
+    solver
+        `"paper"` or `"exact"`. Note that a class with `p_j = 0` and an above-average `L` stops `paper` at
         the target itself: it is at its floor before the first step.
 
     Returns
     -------
-    Probabilities in the shape of `local`. Always feasible, whatever the (valid) input.
+    Array
+        Probabilities in the shape of `local`. Always feasible, whatever the (valid) input.
 
     Raises
     ------
     ValueError
-        naming the argument and index that is wrong.
+        Naming the argument and index that is wrong.
     """
     if solver not in SOLVERS:
         raise ValueError(f"solver is {solver!r}: choose one of {', '.join(map(repr, SOLVERS))}")

@@ -12,13 +12,17 @@ def rho(probabilities: ArrayLike, target: ArrayLike, lipschitz: ArrayLike) -> Ar
 
     Parameters
     ----------
-    probabilities : (C,) or (K, C), the sampling probabilities `q`.
-    target : (C,) or (K, C), the shares `p` the federation aims at.
-    lipschitz : (C,) or (K, C), the values `L`; NaN where unknown (counted as the row's average).
+    probabilities
+        (C,) or (K, C), the sampling probabilities `q`.
+    target
+        (C,) or (K, C), the shares `p` the federation aims at.
+    lipschitz
+        (C,) or (K, C), the values `L`; NaN where unknown (counted as the row's average).
 
     Returns
     -------
-    An array of shape (K,), or a float when `probabilities` is a vector.
+    Array | float
+        Of shape (K,), or a float when `probabilities` is a vector.
     """
     q, p, cost = matrix("probabilities", probabilities), matrix("target", target), squared("lipschitz", lipschitz)
     same_width(probabilities=q, target=p, lipschitz=cost)

@@ -1,0 +1,73 @@
+"""Hooks of mkdocs: what the site shows besides `docs/`, without a second copy of it in the repository.
+
+README, CONTRIBUTING and CHANGELOG become pages, and files outside `docs/` that a page links to (pictures of results,
+examples) come along. Links are written as they work in the repository; here they are turned into the site's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+"""Pages that stand at the top of the repository, and where the site has them."""
+
+LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """Add the pages of the repository's top, and every file that a link leads to."""
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
+    for file in list(files.documentation_pages()):
+        for _, link, _ in LINK.findall(file.content_string):
+            place = place_of(link, repository_path(file.src_uri))
+            if outside(link) or place is None or files.get_file_from_path(place) or not (ROOT / place).is_file():
+                continue
+            files.append(File.generated(config, place, abs_src_path=str(ROOT / place)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: Any, files: Files) -> str:
+    """Turn the repository's links into the site's, code left alone."""
+    origin = repository_path(page.file.src_uri)
+    here = posixpath.dirname(page.file.src_uri)
+
+    def turned(match: re.Match[str]) -> str:
+        place = None if outside(match[2]) else place_of(match[2], origin)
+        if place is None:
+            return match[0]
+        anchor = "#" + match[2].partition("#")[2] if "#" in match[2] else ""
+        return f"{match[1]}{posixpath.relpath(place, here or '.')}{anchor}{match[3]}"
+
+    pieces, end = [], 0
+    for block in FENCE.finditer(markdown):
+        pieces += [LINK.sub(turned, markdown[end : block.start()]), block[0]]
+        end = block.end()
+    return "".join([*pieces, LINK.sub(turned, markdown[end:])])
+
+
+def outside(link: str) -> bool:
+    """Whether a link leaves the repository, or does not leave its page."""
+    return link.startswith(("http:", "https:", "mailto:", "#"))
+
+
+def repository_path(page: str) -> str:
+    """Where a page of the site stands in the repository."""
+    tops = {place: name for name, place in PAGES.items()}
+    return tops.get(page, f"docs/{page}")
+
+
+def place_of(link: str, origin: str) -> str | None:
+    """Where the site has what a link in the file `origin` of the repository leads to; None outside the repository."""
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link.partition("#")[0]))
+    if target.startswith(".."):
+        return None
+    return PAGES.get(target, target.removeprefix("docs/"))
