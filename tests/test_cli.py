@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from isfl.cli import main
 from tests.worlds import started
 
 TINY = """
@@ -288,3 +290,11 @@ def test_a_class_missing_from_the_public_set_is_warned_of_once(tiny: Path) -> No
     assert result.returncode == 0
     assert result.stderr.startswith("warning: the public set has no sample of class ")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["run", "report", "watch", "figures", "diagnose", "resume"])
+def test_arguments_are_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    (arguments,) = re.findall(r"Arguments ─+╮\n(.*?)╰", capsys.readouterr().out, re.DOTALL)
+    assert len(re.findall(r"[a-z]{3,}", arguments)) > 4, arguments
