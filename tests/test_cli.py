@@ -128,6 +128,7 @@ def test_compare_prints_a_table_with_spread_and_draws_a_picture(tiny: Path) -> N
     assert rows["isfl"]["extra_gradients"] == pytest.approx(100 * 4 * 40 / 180)
     assert "| isfl |" in (out / "summary.md").read_text()
     assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert "fedavg" in (out / "report.html").read_text()
     pooled = json.loads((out / "centralized/seed-0/split.json").read_text())["client_counts"]
     assert len(pooled) == 1 and sum(pooled[0]) == 180
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from isfl.report.content import content_of
-from isfl.report.page import write_page
-from isfl.report.reading import find_runs
+from isfl.report.page import write_report
 from tests.browser import CONTRAST, opened, started
 from tests.directories import tiny_run, written_run
 
@@ -24,8 +22,8 @@ def browser() -> Iterator[Any]:
 
 
 def report(paths: list[Path], out: Path) -> str:
-    found, refused = find_runs(paths)
-    return write_page(content_of(found, refused), out).as_uri()
+    write_report(paths, out)
+    return out.as_uri()
 
 
 @pytest.fixture(scope="module")

@@ -139,6 +139,7 @@ def reproduce(
 
 def _finish_reproduction(cells: list[Cell], out: Path, jobs: int | None, name: str, scale: str) -> None:
     from isfl.experiment.cells import planned_cells, run_cells
+    from isfl.report.page import write_report
     from isfl.report.reproduction import SCALES, by_group, headings, rows_of, write_reproduction
     from isfl.terminal import cells_progress, print_table, say
 
@@ -148,7 +149,8 @@ def _finish_reproduction(cells: list[Cell], out: Path, jobs: int | None, name: s
     for group, rows in by_group(results).items():
         print_table(headings(rows), rows_of(rows), f"{name}: {group}", "")
     say(SCALES[scale])
-    say(f"written: {out}/{name}.md, .json, .png")
+    write_report([out], out / "report.html")
+    say(f"written: {out}/{name}.md, .json, .png, and report.html")
 
 
 def _numbers(seeds: str) -> list[int]:
@@ -169,6 +171,7 @@ def _finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: st
     from isfl.experiment.cells import run_cells
     from isfl.experiment.compare import summarise
     from isfl.report.comparison import draw_comparison
+    from isfl.report.page import write_report
     from isfl.report.table import HEADINGS, caption, table, write_summary
     from isfl.terminal import cells_progress, print_table, say
 
@@ -179,6 +182,8 @@ def _finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: st
     print_table(HEADINGS, table(rows), f"{title}, {cells[0].config.training.rounds} rounds", caption(rows))
     runs = {row.scheme: [cell.out for cell in cells if cell.label == row.scheme] for row in rows}
     say(f"picture: {draw_comparison(runs, out / 'comparison.png')}")
+    write_report([out], out / "report.html")
+    say(f"report: {out / 'report.html'}")
     say(f"run directories: {out}/SCHEME/seed-N")
 
 

@@ -28,16 +28,13 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="the page to write")] = Path("report.html"),
 ) -> None:
     """One self-contained page that shows a run, or several side by side."""
-    from isfl.report.content import content_of
-    from isfl.report.page import write_page
-    from isfl.report.reading import find_runs
+    from isfl.report.page import write_report
     from isfl.terminal import say
 
-    found, refused = find_runs(runs)
+    found, refused = write_report(runs, out)
     for line in refused + [f"{run.path}: {problem}" for run in found for problem in run.problems]:
         say(f"note: {line}")
-    written = write_page(content_of(found, refused), out)
-    say(f"{len(found)} {'run' if len(found) == 1 else 'runs'} in {written} ({written.stat().st_size / 1e6:.1f} MB)")
+    say(f"{len(found)} {'run' if len(found) == 1 else 'runs'} in {out} ({out.stat().st_size / 1e6:.1f} MB)")
 
 
 def watch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -12,9 +13,18 @@ from typing import Any
 from isfl import __version__
 from isfl.errors import UserError
 from isfl.files import write_whole
+from isfl.report.content import content_of
+from isfl.report.reading import FoundRun, find_runs
 
 SCRIPTS = ("dom", "table", "charts", "heatmap", "water", "single", "several", "main")
 """In the order they build on each other."""
+
+
+def write_report(paths: Sequence[Path], out: Path) -> tuple[list[FoundRun], list[str]]:
+    """The page of all runs at or below these paths; what was found there, and a line about each that shows nothing."""
+    found, refused = find_runs(paths)
+    write_page(content_of(found, refused), out)
+    return found, refused
 
 
 def write_page(content: dict[str, Any], out: Path) -> Path:
