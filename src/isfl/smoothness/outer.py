@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-PIECE = 8 << 20
-"""Bytes worked on at a time: what one step writes is still in the cache when the next one reads it."""
+PIECE = 4 << 20
+"""Bytes worked on at a time: what one step writes is still in the cache when the next one reads it. The same memory
+serves all pieces, since the first touch of fresh memory costs as much as a good part of the work."""
 
 
 @dataclass(frozen=True)
@@ -57,28 +58,38 @@ class Outer:
         """Memory behind the factors."""
         return sum(part.untyped_storage().nbytes() for factors in self.factors for part in factors)
 
-    def rows(self, samples: slice) -> tuple[Tensor, Tensor]:
-        """`d` (b * groups, T, O) and `x` (b * groups, T, P) of some samples."""
-        _, o, p = self.sizes
-        left, right = [], []
-        for d, x in self.factors:
-            batch = d[samples].shape[:2].numel()
-            left.append(d[samples].reshape(batch, -1, o))
-            right.append(x[samples].reshape(batch, -1, p))
-        return (left[0], right[0]) if len(left) == 1 else (torch.cat(left, 1), torch.cat(right, 1))
+    def pieces(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Samples that can be worked on at a time, with `d` (b * groups, T, O) and `x` (b * groups, T, P) of theirs.
 
-    def pieces(self) -> Iterator[slice]:
-        """Samples that can be worked on at a time."""
-        (t, o, p), (d, _) = self.sizes, self.factors[0]
-        return pieces(len(self), d.shape[1] * (t * p + o * p) * d.element_size())
+        What is handed out is good until the next piece.
+        """
+        (t, o, p), groups = self.sizes, self.factors[0][0].shape[1]
+        memory: Tensor | None = None
+        for some in pieces(len(self), groups * (t * p + o * p) * self.factors[0][0].element_size()):
+            batch = (some.stop - some.start) * groups
+            if memory is None and (len(self.factors) > 1 or not _viewable(self.factors[0][1], self.positions)):
+                memory = self.factors[0][1].new_empty(batch, t, p)
+            left = [d[some].reshape(batch, -1, o) for d, _ in self.factors]
+            yield some, left[0] if len(left) == 1 else torch.cat(left, 1), self._right(some, batch, memory)
+
+    def _right(self, samples: slice, batch: int, memory: Tensor | None) -> Tensor:
+        """(batch, T, P) `x` of some samples, copied into `memory` if it has to be."""
+        _, _, p = self.sizes
+        if memory is None:
+            return self.factors[0][1][samples].reshape(batch, -1, p)
+        rows, begin = memory[:batch], 0
+        for _, x in self.factors:
+            end = begin + x.shape[2 : 2 + self.positions].numel()
+            rows[:, begin:end].view(x[samples].shape).copy_(x[samples])
+            begin = end
+        return rows
 
     def product(self) -> Tensor:
         """(B, groups, O, P): multiplied out, in the order of `x`."""
         _, o, p = self.sizes
         d, _ = self.factors[0]
         out = d.new_empty(len(self), d.shape[1], o, p)
-        for some in self.pieces():
-            left, right = self.rows(some)
+        for some, left, right in self.pieces():
             torch.bmm(left.transpose(1, 2), right, out=out[some].view(-1, o, p))
         return out
 
@@ -91,6 +102,11 @@ class Outer:
 
 Gradient = Tensor | Outer
 """Of one parameter, for every sample of a batch."""
+
+
+def _viewable(x: Tensor, positions: int) -> bool:
+    """Whether positions and what lies at them are each one dimension already, or could be without a copy."""
+    return x[:1].flatten(2, 1 + positions).flatten(3).data_ptr() == x.data_ptr() if len(x) else True
 
 
 def pieces(batch: int, bytes_each: int) -> Iterator[slice]:
@@ -116,8 +132,7 @@ def squared_norms(gradient: Gradient) -> Tensor:
         return torch.linalg.vector_norm(gradient.flatten(1), dim=1).double().cpu() ** 2
     squares = []
     t, o, p = gradient.sizes
-    for some in gradient.pieces():
-        d, x = gradient.rows(some)
+    for some, d, x in gradient.pieces():
         if t * (o + p) < o * p:
             squares.append(_by_sample(_paired(d, d, x, x), some))
         else:
@@ -133,11 +148,13 @@ def squared_differences(ours: Gradient, theirs: Gradient) -> Tensor:
     if isinstance(theirs, Outer) and ours.sizes == theirs.sizes:
         return _by_gram(ours, theirs)
     other = theirs.product() if isinstance(theirs, Outer) else theirs
-    squares = []
-    for some in ours.pieces():
-        d, x = ours.rows(some)
-        difference = torch.bmm(d.transpose(1, 2), x).view(other[some].shape).sub_(other[some])
-        squares.append(squared_norms(difference))
+    squares: list[Tensor] = []
+    memory: Tensor | None = None
+    for some, d, x in ours.pieces():
+        their = other[some].view(len(d), d.shape[2], x.shape[2])
+        memory = torch.empty_like(their) if memory is None else memory
+        difference = torch.baddbmm(their, d.transpose(1, 2), x, beta=-1, out=memory[: len(d)])
+        squares.append(squared_norms(difference.view(some.stop - some.start, -1)))
     return torch.cat(squares)
 
 
@@ -148,8 +165,7 @@ def _by_gram(ours: Outer, theirs: Outer) -> Tensor:
     difference of large numbers and loses every digit.
     """
     squares = []
-    for some in ours.pieces():
-        (d, x), (e, y) = ours.rows(some), theirs.rows(some)
+    for (some, d, x), (_, e, y) in zip(ours.pieces(), theirs.pieces(), strict=True):
         de, xy = d - e, x - y
         square = _paired(de, de, x, x) + 2 * _paired(de, e, x, xy) + _paired(e, e, xy, xy)
         squares.append(_by_sample(square, some))
