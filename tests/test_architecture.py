@@ -29,6 +29,7 @@ ROOMS = [
     "terminal",
     "cli_data",
     "cli_flower",
+    "cli_report",
     "cli",
 ]
 

@@ -35,6 +35,17 @@ def figures(
     out: Annotated[Path, typer.Option("--out", "-o", help="directory for the figures")] = Path("figures"),
 ) -> None:
     """The paper's figures of these runs, as PDF and PNG."""
+    from isfl.report.figures import write_figures
+    from isfl.report.reading import find_runs
+    from isfl.terminal import say
+
+    found, refused = find_runs(runs)
+    for problem in [*refused, *(f"{run.path}: {problem}" for run in found for problem in run.problems)]:
+        say(f"note: {problem}")
+    written, missing = write_figures(found, out)
+    for name, reason in missing.items():
+        say(f"not drawn: {name} ({reason})")
+    say(f"written to {out}: {', '.join(written)}, each as .pdf and .png")
 
 
 def diagnose(
