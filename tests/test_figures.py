@@ -160,9 +160,9 @@ def test_the_sampling_ratio_is_an_axis_where_runs_differ_in_it_alone(made: Path)
     figure = sweeps.sampling_ratio(runs)
     ends = {0.5: metrics(made / "half")[-1:], 1.0: [metrics(made / f"full/isfl/seed-{s}")[-1] for s in (0, 1)]}
     for panel, metric in enumerate(("accuracy_standard", "accuracy_global")):
-        [line] = [line for line in figure.axes[panel].lines if len(line.get_xydata()) == 2 and line.get_marker() == "o"]
-        expected = [(ratio, 100 * np.mean([end[metric] for end in own])) for ratio, own in ends.items()]
-        np.testing.assert_allclose(line.get_xydata(), expected)
+        [line] = [line for line in figure.axes[panel].lines if line.get_marker() == "o"]
+        expected = np.array([(ratio, 100 * np.mean([end[metric] for end in own])) for ratio, own in ends.items()])
+        np.testing.assert_allclose(np.array(line.get_xydata()), expected)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["isfl"]  # FedAvg has one ratio only
 
 
@@ -262,7 +262,7 @@ def test_names_are_never_read_as_formulas(made: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
     [found], _ = find_runs([made / "half"])
-    odd = replace(found, label=r"$\frac", class_names=tuple(f"${i}$\\oops" for i in range(10)))
+    odd = replace(found, label=r"$\frac$", class_names=tuple(f"${i}$\\oops" for i in range(10)))
     assert "q" in figures.write_figures([odd, replace(odd, label="$2 $3")], tmp_path)[0]
 
 
