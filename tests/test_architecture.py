@@ -26,6 +26,7 @@ ROOMS = [
     "experiment",
     "flower",
     "report",
+    "trackers",
     "terminal",
     "cli_data",
     "cli_flower",

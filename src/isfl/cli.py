@@ -23,6 +23,7 @@ from isfl.errors import InterruptionError, UserError, plain_warnings
 if TYPE_CHECKING:
     from isfl.experiment.cells import Cell
     from isfl.experiment.config import Config
+    from isfl.trackers import Tracking
 
 app = typer.Typer(
     help="Federated learning on label-skewed clients with local importance sampling.",
@@ -47,6 +48,11 @@ Connection = Annotated[
     ),
 ]
 
+Track = Annotated[
+    list[str] | None,
+    typer.Option(help="tell a tracker of every round: tensorboard, or module:function; repeatable"),
+]
+
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 
@@ -61,20 +67,24 @@ def run(
     jobs: Jobs = None,
     engine: Annotated[str, typer.Option(help="local (worker processes here) or flower")] = "local",
     connection: Connection = None,
+    track: Track = None,
 ) -> None:
     """Run one experiment and write its run directory."""
     from isfl.crew import cores
     from isfl.experiment.config import load_config
     from isfl.experiment.run import run as run_experiment
     from isfl.terminal import run_progress, say
+    from isfl.trackers import Tracking, tracked
 
     if engine not in ("local", "flower"):
         raise UserError(f"--engine {engine}: choose local or flower")
     if connection is not None and engine != "flower":
         raise UserError("--connection is for --engine flower")
     settings = load_config(config, overrides or [])
+    tracking = Tracking(track or [])
     out = out or _fresh(config.stem)
-    with _resumable(out), run_progress(_title(settings), settings.training.rounds) as on_round:
+    progress = run_progress(_title(settings), settings.training.rounds)
+    with _resumable(out), progress as show, tracked(tracking, settings, out, show) as on_round:
         if engine == "local":
             run_experiment(settings, out, on_round, jobs or cores())
         else:
@@ -94,15 +104,18 @@ def compare(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="directory (default: runs/NAME-DATE)", show_default=False)] = None,
     jobs: Jobs = None,
+    track: Track = None,
 ) -> None:
     """Run several schemes over several seeds: a table with mean and spread, and a picture."""
     from isfl.experiment.compare import comparison_cells
     from isfl.experiment.config import load_config
+    from isfl.trackers import Tracking
 
     settings = load_config(config, overrides or [])
+    tracking = Tracking(track or [])
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     out = out or _fresh(config.stem)
-    _compare(comparison_cells(settings, names, _numbers(seeds), out, variants or []), out, jobs, config.stem)
+    _compare(comparison_cells(settings, names, _numbers(seeds), out, variants or []), out, jobs, config.stem, tracking)
 
 
 @app.command()
@@ -160,22 +173,24 @@ def _numbers(seeds: str) -> list[int]:
         raise UserError(f"--seeds {seeds}: write whole numbers, for instance --seeds 0,1,2") from None
 
 
-def _compare(cells: list[Cell], out: Path, jobs: int | None, title: str) -> None:
+def _compare(cells: list[Cell], out: Path, jobs: int | None, title: str, tracking: Tracking | None = None) -> None:
     from isfl.experiment.cells import begin_cells
 
     begin_cells(cells, out, {"command": "compare", "title": title})
-    _finish_comparison(cells, out, jobs, title)
+    _finish_comparison(cells, out, jobs, title, tracking)
 
 
-def _finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str) -> None:
+def _finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str, tracking: Tracking | None) -> None:
     from isfl.experiment.cells import run_cells
     from isfl.experiment.compare import summarise
     from isfl.report.comparison import draw_comparison
     from isfl.report.page import write_report
     from isfl.report.table import HEADINGS, caption, table, write_summary
     from isfl.terminal import cells_progress, print_table, say
+    from isfl.trackers import Tracking, tracked_cells
 
-    with _resumable(out), cells_progress(cells) as watch:
+    tracking = tracking or Tracking([])
+    with _resumable(out), cells_progress(cells) as show, tracked_cells(tracking, cells, show) as watch:
         run_cells(cells, jobs, watch)
     rows = summarise(cells)
     write_summary(rows, out)
@@ -192,6 +207,7 @@ def resume(
     directory: Annotated[Path, typer.Argument(help="a run, or the directory of a comparison", show_default=False)],
     jobs: Jobs = None,
     connection: Connection = None,
+    track: Track = None,
 ) -> None:
     """Go on with what was stopped, as if it had never been."""
     from isfl.crew import cores
@@ -201,13 +217,17 @@ def resume(
     from isfl.experiment.run import resume as resume_run
     from isfl.files import PLAN
     from isfl.terminal import run_progress, say
+    from isfl.trackers import Tracking, tracked
 
+    tracking = Tracking(track or [])
     if (directory / PLAN).exists():
         plan, cells = planned_cells(directory, wanted=True)
         if plan["command"] == "reproduce":
+            if tracking:
+                raise UserError("--track is for runs and comparisons, not for isfl reproduce")
             _finish_reproduction(cells, directory, jobs, plan["title"], plan["scale"])
         else:
-            _finish_comparison(cells, directory, jobs, plan["title"])
+            _finish_comparison(cells, directory, jobs, plan["title"], tracking)
         return
     run = RunDirectory.open(directory)
     if run.finished:
@@ -215,7 +235,8 @@ def resume(
         return
     settings = config_from(run.config, str(directory / "config.json"))
     where = run.engine
-    with _resumable(directory), run_progress(_title(settings), settings.training.rounds) as on_round:
+    progress = run_progress(_title(settings), settings.training.rounds)
+    with _resumable(directory), progress as show, tracked(tracking, settings, directory, show) as on_round:
         if connection is not None and where["kind"] != "deployment":
             raise UserError(f"--connection {connection}: {directory} is a run of the engine {where['kind']!r}")
         if where["kind"] == "local":

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from isfl.report.reading import FoundRun
 
 from isfl.cli_data import Overrides
 
@@ -32,8 +36,7 @@ def report(
     from isfl.terminal import say
 
     found, refused = write_report(runs, out)
-    for line in refused + [f"{run.path}: {problem}" for run in found for problem in run.problems]:
-        say(f"note: {line}")
+    _tell_problems(found, refused)
     say(f"{len(found)} {'run' if len(found) == 1 else 'runs'} in {out} ({out.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -62,11 +65,29 @@ def watch(
             threading.Event().wait()
 
 
+def _tell_problems(found: Sequence[FoundRun], refused: Sequence[str]) -> None:
+    """A line for everything that is not shown, or not whole."""
+    from isfl.terminal import say
+
+    for line in [*refused, *(f"{run.path}: {problem}" for run in found for problem in run.problems)]:
+        say(f"note: {line}")
+
+
 def figures(
     runs: Runs,
     out: Annotated[Path, typer.Option("--out", "-o", help="directory for the figures")] = Path("figures"),
 ) -> None:
     """The paper's figures of these runs, as PDF and PNG."""
+    from isfl.report.figures import write_figures
+    from isfl.report.reading import find_runs
+    from isfl.terminal import say
+
+    found, refused = find_runs(runs)
+    _tell_problems(found, refused)
+    written, missing = write_figures(found, out)
+    for name, reason in missing.items():
+        say(f"not drawn: {name} ({reason})")
+    say(f"written to {out}: {', '.join(written)}, each as .pdf and .png")
 
 
 def diagnose(

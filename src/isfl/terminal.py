@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
 
 console = Console(highlight=False)
 
+BLOCKS = "▁▂▃▄▅▆▇█"
+LETTERS = "_.-:=+*#"
+"""The same where a terminal has no blocks."""
+BAR_SPARKS, LINE_SPARKS = 12, 40
+"""Letters of a sparkline beside a bar and on a line of its own."""
+
 
 def say(line: str) -> None:
     """A line as it is: not wrapped, so that a path in it can be copied."""
@@ -30,6 +38,42 @@ def accuracies(line: dict[str, Any]) -> str:
     return f"D_S {100 * line['accuracy_standard']:5.1f} %  D_G " + ("-" if held is None else f"{100 * held:5.1f} %")
 
 
+def sparkline(values: Sequence[float], width: int, levels: str = BLOCKS) -> str:
+    """Values as a row of letters from low to high, at most `width`: of more, neighbours are shown by their mean."""
+    known = [value for value in values if math.isfinite(value)]
+    count = min(len(known), width)
+    edges = [i * len(known) // count for i in range(count + 1)] if count > 0 else [0]
+    means = [sum(known[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    spread = high - low or 1.0  # all the same: all low
+    return "".join(levels[round((mean - low) / spread * (len(levels) - 1))] for mean in means)
+
+
+class Curve:
+    """The accuracy on D_S over the rounds that were evaluated."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+
+    def add(self, line: dict[str, Any]) -> None:
+        if line["accuracy_standard"] is not None:
+            self._values.append(line["accuracy_standard"])
+
+    def drawn(self, width: int) -> str:
+        try:
+            BLOCKS.encode(console.encoding)
+        except (UnicodeEncodeError, LookupError):
+            return sparkline(self._values, width, LETTERS)
+        return sparkline(self._values, width)
+
+    def told(self) -> str | None:
+        """A line for the end; None where there is no course to show."""
+        if len(self._values) < 2:
+            return None
+        first, last = 100 * self._values[0], 100 * self._values[-1]
+        return f"D_S {self.drawn(LINE_SPARKS)} {first:.1f} to {last:.1f} %, best {100 * max(self._values):.1f} %"
+
+
 def refusals(line: dict[str, Any]) -> list[str]:
     return [f"round {line['round']}: refused client {k}: {reason}" for k, reason in line["refused"].items()]
 
@@ -37,9 +81,11 @@ def refusals(line: dict[str, Any]) -> list[str]:
 @contextmanager
 def run_progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Yields a function to call with the metrics of every finished round."""
+    curve = Curve()
     if not console.is_terminal:
 
         def plain(line: dict[str, Any]) -> None:
+            curve.add(line)
             loss = "-" if line["train_loss"] is None else f"{line['train_loss']:.4f}"
             seconds = line["seconds"]["wall"]
             say(f"round {line['round']:>3}/{rounds}  {accuracies(line)}  loss {loss}  {seconds:.1f} s")
@@ -48,12 +94,16 @@ def run_progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]],
 
         say(title)
         yield plain
+        if course := curve.told():
+            say(course)
         return
     with _bars() as bars:
         task = bars.add_task(title, total=rounds, accuracies="")
 
         def update(line: dict[str, Any]) -> None:
-            bars.update(task, completed=line["round"], accuracies=accuracies(line))
+            curve.add(line)
+            text = f"{accuracies(line)}  {curve.drawn(BAR_SPARKS)}"
+            bars.update(task, completed=line["round"], accuracies=text)
             for refusal in refusals(line):
                 say(refusal)
 

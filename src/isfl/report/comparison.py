@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.figure import SubFigure
+from matplotlib.figure import Figure, SubFigure
 
-from isfl.experiment.directory import read_lines, told_when_full
-from isfl.report.curves import draw_curves
+from isfl.experiment.directory import told_when_full
+from isfl.files import write_whole
+from isfl.report.curves import Labelled, draw_curves, seeds_of
+from isfl.report.pictures import drawn_by
+from isfl.report.reading import FoundRun, read_run
+from isfl.report.style import picture_of
+from isfl.theory.arrays import Array
 
 MOST_CLIENTS = 40
 
 
 def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
     """`runs`: scheme -> its run directories, one a seed. Writes a PNG and returns its path."""
-    figure = plt.figure(figsize=(12, 6.4), layout="constrained")
+    found = {scheme: [read_run(path) for path in paths] for scheme, paths in runs.items()}
+    figure = Figure(figsize=(12, 6.4), layout="constrained")
     halves = figure.subfigures(2, 1, height_ratios=[1, 1.15])
     assert isinstance(halves, np.ndarray)
     top, bottom = halves
-    _draw_mixes(top, runs)
+    _draw_mixes(top, found)
     left, right = bottom.subplots(1, 2)
-    draw_curves(left, runs, "accuracy_standard", "balanced test set (D_S)")
-    draw_curves(right, runs, "accuracy_global", "all clients' data (D_G)")
-    left.legend(frameon=False, loc="lower right")
+    seeds = seeds_of([found])
+    draw_curves(left, found, "accuracy_standard", f"balanced test set (D_S): {seeds}", "accuracy in %")
+    draw_curves(right, found, "accuracy_global", f"all clients' data (D_G): {seeds}", "accuracy in %")
+    left.legend(frameon=False, loc="lower right", handlelength=3.2)
     with told_when_full(out.parent):
-        figure.savefig(out, dpi=150)
-    plt.close(figure)
+        write_whole(out, picture_of(figure, "png", resolution=150))
     return out
 
 
-def _draw_mixes(figure: SubFigure, runs: Mapping[str, Sequence[Path]]) -> None:
+def _draw_mixes(figure: SubFigure, runs: Labelled) -> None:
     """What clients hold, and what each importance-sampling scheme draws in its last round."""
-    held = {scheme: _held_by(paths[0]) for scheme, paths in runs.items()}
+    held = {scheme: _held_by(found[0]) for scheme, found in runs.items()}
     federated = [scheme for scheme in runs if len(held[scheme]) > 1] or list(runs)
     mixes = held[federated[0]]
     shown = [("what clients hold", mixes)]
     for scheme in federated:
-        drawn = _drawn_with(runs[scheme][0])
-        if drawn is not None and drawn.shape == mixes.shape and not np.allclose(drawn, mixes, atol=1e-6):
+        drawn = np.array([q[-1] for q in drawn_by(runs[scheme][0]).values()])
+        if drawn.shape == mixes.shape and not np.allclose(drawn, mixes, atol=1e-6):
             shown.append((f"what {scheme} draws", drawn))
     axes = np.atleast_1d(figure.subplots(1, len(shown), sharey=True))
     for axis, (title, shares) in zip(axes, shown, strict=True):
@@ -53,12 +57,6 @@ def _draw_mixes(figure: SubFigure, runs: Mapping[str, Sequence[Path]]) -> None:
     figure.colorbar(image, ax=list(axes), label="share", extend="max")
 
 
-def _held_by(path: Path) -> np.ndarray:
-    counts = np.array(json.loads((path / "split.json").read_text(encoding="utf-8"))["client_counts"], dtype=float)
-    return counts / counts.sum(axis=1, keepdims=True)
-
-
-def _drawn_with(path: Path) -> np.ndarray | None:
-    lines = read_lines(path / "probabilities.jsonl")
-    rows = lines[-1]["probabilities"] if lines else {}
-    return np.array([rows[k] for k in sorted(rows, key=int)]) if rows else None
+def _held_by(run: FoundRun) -> Array:
+    assert run.counts is not None, "a comparison splits its data itself"
+    return run.counts / run.counts.sum(axis=1, keepdims=True)

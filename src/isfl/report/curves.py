@@ -1,46 +1,95 @@
-"""Lines over rounds, readable without colour."""
+"""Lines over rounds: the mean over seeds and their range."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
-from isfl.experiment.directory import read_lines
+from isfl.report.reading import FoundRun
+from isfl.report.style import over_rounds, styles_of
+from isfl.theory.arrays import Array
 
-# Colour-blind safe (Okabe and Ito, Tol), and every line has a marker of its own.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933", "#882255", "#88CCEE")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+Labelled = Mapping[str, Sequence[FoundRun]]
+"""Label -> its runs, one a seed."""
+MOST_MARKERS = 10
+
+
+def by_group(runs: Sequence[FoundRun]) -> dict[str, dict[str, list[FoundRun]]]:
+    """Group -> label -> runs, in the order they come; those without a single round are left out."""
+    groups: dict[str, dict[str, list[FoundRun]]] = {}
+    for run in runs:
+        if run.lines:
+            groups.setdefault(run.group, {}).setdefault(run.short_label, []).append(run)
+    return groups
+
+
+def series(run: FoundRun, key: str) -> Array:
+    """A number of every round; `a.b` is `b` inside of `a`; NaN where it was not measured."""
+    return np.array([_number(line, key) for line in run.lines], dtype=np.float64)
+
+
+def _number(line: Mapping[str, Any], key: str) -> float:
+    value: Any = line
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return float(value) if isinstance(value, int | float) else np.nan
+
+
+@dataclass(frozen=True)
+class Band:
+    """What several seeds show together, at the rounds in which at least one of them was measured."""
+
+    rounds: Array
+    mean: Array
+    low: Array
+    high: Array
+
+
+def band_of(values: Sequence[Array]) -> Band:
+    """Of one array of rounds a seed; a seed that is not as far yet counts in the rounds it has."""
+    table = np.full((len(values), max(len(row) for row in values)), np.nan)
+    for row, own in zip(table, values, strict=True):
+        row[: len(own)] = own
+    measured = np.flatnonzero(np.isfinite(table).any(axis=0))
+    table = table[:, measured]
+    mean, low, high = (how(table, axis=0) for how in (np.nanmean, np.nanmin, np.nanmax))
+    return Band(np.asarray(measured + 1, dtype=np.float64), mean, low, high)
+
+
+def draw_band(axis: Axes, x: Array, band: Band, style: Mapping[str, Any], label: str) -> None:
+    every = max(1, -(-len(x) // MOST_MARKERS))
+    axis.plot(x, band.mean, label=label, markevery=every, **style)
+    axis.fill_between(x, band.low, band.high, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def draw_curves(
-    axis: Axes, runs: Mapping[str, Sequence[Path]], metric: str, title: str, label: str = "accuracy in %"
+    axis: Axes,
+    runs: Labelled,
+    metric: str,
+    title: str,
+    y: str,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """The mean of a metric over each scheme's runs, and their range."""
+    """A metric over rounds, a line for every label. Accuracies are drawn in percent."""
     factor = 100.0 if metric.startswith("accuracy") else 1.0
-    for i, (scheme, paths) in enumerate(runs.items()):
-        lines = [read_lines(path / "metrics.jsonl") for path in paths]
-        rounds = np.array([line["round"] for line in lines[0]])
-        values = factor * np.array([[line[metric] for line in run] for run in lines], dtype=float)
-        measured = np.isfinite(values).any(axis=0)  # not every round need be evaluated
-        rounds, values = rounds[measured], values[:, measured]
-        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
-        axis.plot(rounds, values.mean(axis=0), color=colour, marker=marker, ms=5, label=scheme)
-        axis.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.12, linewidth=0)
-    seeds = max(len(paths) for paths in runs.values())
-    tidy(axis, f"{title}: mean and range of {seeds} seeds" if seeds > 1 else title, "round", label)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    styles = styles or styles_of(runs)
+    for label, own in runs.items():
+        band = band_of([factor * series(run, metric) for run in own])
+        if len(band.rounds):
+            draw_band(axis, band.rounds, band, styles[label], label)
+    if not axis.lines:
+        axis.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axis.transAxes)
+    over_rounds(axis, title, y)
 
 
-def tidy(axis: Axes, title: str, x: str, y: str) -> None:
-    axis.set_title(title)
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.grid(alpha=0.3)
-    axis.spines[["top", "right"]].set_visible(False)
+def seeds_of(groups: Sequence[Labelled]) -> str:
+    """What a line and its band are, for the reader of a legend."""
+    numbers = [len(runs) for labelled in groups for runs in labelled.values()]
+    low, high = min(numbers), max(numbers)
+    if high == 1:
+        return "one seed"
+    return f"mean and range of {high} seeds" if low == high else f"mean and range of {low} to {high} seeds"

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from isfl.report.curves import COLOURS, tidy
 from isfl.report.diagnosis import ADVISED, ISFL, MINIMUM, Diagnosis
-from isfl.report.pictures import save
 from isfl.report.split import shortened
+from isfl.report.style import COLOURS, save, tidy
 from isfl.theory.arrays import Array
 
 MOST_CLIENTS, MOST_CLASSES = 30, 100
@@ -39,14 +35,14 @@ def draw_diagnosis(diagnosis: Diagnosis, out: Path) -> Path:
     clients = _most(diagnosis.drivers.clients, MOST_CLIENTS)
     classes = _most(diagnosis.drivers.classes, MOST_CLASSES)
     height = 4.4 + 0.22 * len(clients)
-    figure = plt.figure(figsize=(13, height), layout="constrained")
+    figure = Figure(figsize=(13, height), layout="constrained")
     grid = figure.add_gridspec(2, 3, width_ratios=[4, 1.3, 2.6], height_ratios=[1.2, height - 2.2])
     heat = figure.add_subplot(grid[1, 0])
     _draw_shares(heat, diagnosis, clients, classes)
     _draw_classes(figure.add_subplot(grid[0, 0], sharex=heat), diagnosis.drivers.classes[classes])
     _draw_clients(figure.add_subplot(grid[1, 1], sharey=heat), diagnosis.drivers.clients[clients])
     _draw_rho(figure.add_subplot(grid[:, 2]), diagnosis)
-    return save(figure, out, dpi=200)
+    return save(figure, out, resolution=200)
 
 
 def _most(shares: Array, count: int) -> np.ndarray:

@@ -20,6 +20,8 @@ from isfl.theory.arrays import Array
 
 DEPTH = 3
 """How far below a given directory runs are looked for."""
+SEPARATOR = " · "
+"""Between the group and the label of a planned run."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +52,27 @@ class FoundRun:
     problems: tuple[str, ...]
 
     @property
+    def group(self) -> str:
+        """The setting it belongs to where a plan has several; else empty."""
+        return self.label.rpartition(SEPARATOR)[0]
+
+    @property
+    def short_label(self) -> str:
+        """What it is among the others of its group."""
+        return self.label.rpartition(SEPARATOR)[2]
+
+    @property
     def scheme(self) -> str:
-        return str(self.config.get("scheme", {}).get("name", "unknown scheme"))
+        return str(_part(self.config, "scheme").get("name", "unknown scheme"))
 
     @property
     def seed(self) -> int | None:
-        return self.config.get("seed")
+        return _whole(self.config.get("seed"))
 
     @property
     def rounds(self) -> int | None:
         """How many rounds the run is to have."""
-        return self.config.get("training", {}).get("rounds")
+        return _whole(_part(self.config, "training").get("rounds"))
 
     @property
     def evaluated(self) -> list[Mapping[str, Any]]:
@@ -75,8 +87,12 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[FoundRun], list[str]]:
     """
     runs: list[FoundRun] = []
     refused: list[str] = []
+    seen: set[Path] = set()
     for given in paths:
         for path, label in run_directories(given):
+            if path.resolve() in seen:  # given twice, it must not pass for a second seed
+                continue
+            seen.add(path.resolve())
             try:
                 runs.append(read_run(path, given, label))
             except UserError as error:
@@ -98,21 +114,21 @@ def read_run(path: Path, given: Path | None = None, label: str | None = None) ->
     probabilities = _lines(path / "probabilities.jsonl", problems)
     if not config and not lines:
         raise UserError(f"{path}: nothing in it can be read ({'; '.join(problems) or 'its files are empty'})")
-    rounds = config.get("training", {}).get("rounds") if isinstance(config.get("training"), dict) else None
+    rounds = _whole(_part(config, "training").get("rounds"))
     finished = (path / "model.safetensors").exists() or (rounds is not None and len(lines) == rounds)
     working = not finished and under_way(path)
     if not finished and not working:
         problems.append(f"unfinished: {len(lines)} of {rounds or 'an unknown number of'} rounds are there")
-    names = split.get("class_names")
+    names = split.get("class_names") if isinstance(split.get("class_names"), list) else None
     counts = _matrix(split.get("client_counts"), "client_counts", problems)
     width = counts.shape[1] if counts is not None else len(names or _first_recall(lines))
     return FoundRun(
         path=path,
         name=str(path.relative_to(given)) if given is not None and path != given else path.name,
-        label=label or str(config.get("scheme", {}).get("name", path.name)),
+        label=label or str(_part(config, "scheme").get("name", path.name)),
         config=config,
         environment=environment,
-        class_names=tuple(map(str, names)) if isinstance(names, list) else tuple(map(str, range(width))),
+        class_names=tuple(map(str, range(width) if names is None else names)),
         counts=counts,
         target=_matrix(split.get("target"), "target", problems),
         public_counts=_vector(split.get("public_counts")),
@@ -127,10 +143,10 @@ def read_run(path: Path, given: Path | None = None, label: str | None = None) ->
 def run_directories(given: Path) -> list[tuple[Path, str | None]]:
     """The run directories at or below a path, with the labels of the plan they belong to."""
     if (given / PLAN).is_file():
-        cells = _object(given / PLAN, []).get("cells", [])
+        cells = _object(given / PLAN, []).get("cells")
         planned = [
-            (given / str(cell["out"]), " · ".join(str(cell[k]) for k in ("group", "label") if cell.get(k)))
-            for cell in cells
+            (given / str(cell["out"]), SEPARATOR.join(str(cell[k]) for k in ("group", "label") if cell.get(k)))
+            for cell in (cells if isinstance(cells, list) else [])
             if isinstance(cell, dict) and (given / str(cell.get("out"))).is_dir()
         ]
         if planned:
@@ -158,12 +174,18 @@ def under_way(path: Path) -> bool:
 def _told_apart(runs: list[FoundRun]) -> list[FoundRun]:
     """Runs of one label whose configurations differ in more than the seed get labels that say in what."""
     settings = [{key: value for key, value in flat(run.config).items() if key != "seed"} for run in runs]
+    labels = told_apart([run.label for run in runs], settings)
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names with the settings in which those of the same name differ; unknown (empty) settings differ from none."""
     result = []
-    for run, own in zip(runs, settings, strict=True):
-        others = [other for peer, other in zip(runs, settings, strict=True) if peer.label == run.label]
+    for name, own in zip(names, settings, strict=True):
+        others = [other for peer, other in zip(names, settings, strict=True) if peer == name and other]
         keys = [key for key in own if any(other.get(key) != own[key] for other in others)]
         told = ", ".join(f"{key}={own[key]}" for key in keys[:3]) + (", …" if len(keys) > 3 else "")
-        result.append(replace(run, label=f"{run.label} ({told})") if keys else run)
+        result.append(f"{name} ({told})" if keys else name)
     return result
 
 
@@ -173,6 +195,16 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
         parts = [flat(item, f"{name}.{key}" if name else str(key)) for key, item in value.items()]
         return {key: item for part in parts for key, item in part.items()}
     return {name: value}
+
+
+def _part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A table of the configuration; empty where something else stands in its place."""
+    part = config.get(key)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _object(file: Path, problems: list[str]) -> dict[str, Any]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
 from isfl.experiment.cells import Cell
-from isfl.experiment.directory import read_lines, told_when_full
+from isfl.experiment.directory import told_when_full
 from isfl.experiment.reproduce import Result, published, results_of
 from isfl.files import write_whole
-from isfl.report.curves import COLOURS, MARKERS, draw_curves, tidy
+from isfl.report.pictures import NotDrawnError, convergence, probabilities, rho
+from isfl.report.reading import SEPARATOR, FoundRun, read_run
+from isfl.report.style import COLOURS, COLUMN, in_print, legend_below, picture_of, sheet, tidy
+from isfl.report.sweeps import sampling_ratio, sizes
 
 SCALES = {
     "smoke": "smoke: tiny runs on the embedded data, not comparable with anything",
@@ -36,14 +38,12 @@ def write_reproduction(name: str, scale: str, cells: Sequence[Cell], out: Path) 
         "runs": [json.loads((cell.out / "run.json").read_text(encoding="utf-8")) for cell in complete[:1]],
         "results": [{**asdict(r), "difference": {key: r.difference(key) for key in r.published}} for r in results],
     }
-    picture = io.BytesIO()
-    figure = PICTURES.get(name, _against_published)(complete, results)
-    figure.savefig(picture, format="png", dpi=150)
-    plt.close(figure)
+    with in_print():
+        picture = picture_of(_picture(name, complete, results), "png")
     with told_when_full(out):
         write_whole(out / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())
         write_whole(out / f"{name}.md", markdown(name, scale, results, len(cells) - len(complete)).encode())
-        write_whole(out / f"{name}.png", picture.getvalue())
+        write_whole(out / f"{name}.png", picture)
     return results
 
 
@@ -110,113 +110,39 @@ def markdown(name: str, scale: str, results: Sequence[Result], missing: int) -> 
 # ---------------------------------------------------------------- pictures
 
 
-def _against_published(cells: Sequence[Cell], results: Sequence[Result]) -> Figure:
+def _picture(name: str, cells: Sequence[Cell], results: Sequence[Result]) -> Figure:
+    """The experiment's figure; a table, or too few cells for the figure, as dots beside the published ones."""
+    if name in PICTURES:
+        with suppress(NotDrawnError):
+            return PICTURES[name]([read_run(cell.out, label=f"{cell.group}{SEPARATOR}{cell.label}") for cell in cells])
+    return _against_published(results)
+
+
+def _against_published(results: Sequence[Result]) -> Figure:
     """Dots for ours, crosses for theirs, a panel for every setting."""
-    groups = list(dict.fromkeys(r.group for r in results))
-    figure, axes = plt.subplots(1, len(groups), figsize=(4.2 * len(groups), 4.6), layout="constrained", squeeze=False)
-    for axis, group in zip(axes[0], groups, strict=True):
-        rows = [r for r in results if r.group == group]
+    groups = by_group(results)
+    figure, axes = sheet(1, len(groups), max(COLUMN, 2.4 * len(groups)), 1.2 + 0.24 * max(map(len, groups.values())))
+    for axis, (group, rows) in zip(axes[0], groups.items(), strict=True):
         places = np.arange(len(rows))[::-1]
         axis.scatter([r.standard for r in rows], places + 0.12, color=COLOURS[0], marker="o", label="D_S, ours")
         axis.scatter([r.global_ for r in rows], places - 0.12, color=COLOURS[1], marker="s", label="D_G, ours")
         for key, shift, colour in (("standard", 0.12, COLOURS[0]), ("global", -0.12, COLOURS[1])):
+            marker = "x" if key == "standard" else "+"
             known = [(r.published[key], p) for r, p in zip(rows, places, strict=True) if key in r.published]
             if known:
                 values, heights = zip(*known, strict=True)
                 label = f"{'D_S' if key == 'standard' else 'D_G'}, published"
-                axis.scatter(values, np.array(heights) + shift, color=colour, marker="x", label=label)
+                axis.scatter(values, np.array(heights) + shift, color=colour, marker=marker, label=label)
         axis.set_yticks(places, [r.label for r in rows])
         tidy(axis, group, "accuracy in %", "")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(groups) == 1 else 4, frameon=False)
+    legend_below(figure)
     return figure
 
 
-def _runs(cells: Sequence[Cell], group: str) -> dict[str, list[Path]]:
-    labels = dict.fromkeys(cell.label for cell in cells if cell.group == group)
-    return {label: [c.out for c in cells if (c.group, c.label) == (group, label)] for label in labels}
-
-
-def _convergence(cells: Sequence[Cell], results: Sequence[Result]) -> Figure:
-    groups = list(dict.fromkeys(cell.group for cell in cells))
-    figure, axes = plt.subplots(len(groups), 3, figsize=(13, 4 * len(groups)), layout="constrained", squeeze=False)
-    for row, group in zip(axes, groups, strict=True):
-        runs = _runs(cells, group)
-        draw_curves(row[0], runs, "accuracy_standard", f"{group}: D_S")
-        draw_curves(row[1], runs, "accuracy_global", f"{group}: D_G")
-        draw_curves(row[2], runs, "train_loss", f"{group}: training loss", "cross-entropy")
-        row[0].legend(frameon=False)
-    return figure
-
-
-def _rho(cells: Sequence[Cell], results: Sequence[Result]) -> Figure:
-    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-    lines = [cell.lines for cell in cells]
-    for i, (key, label) in enumerate(
-        (("rho_used", "in use"), ("rho_paper", "the paper's rule"), ("rho_minimum", "theoretical minimum"))
-    ):
-        values = np.array([[line[key] for line in run] for run in lines], dtype=float)
-        rounds = [line["round"] for line in lines[0]]
-        axis.plot(rounds, values.mean(axis=0), color=COLOURS[i], marker=MARKERS[i], label=label)
-    axis.set_yscale("log")
-    axis.legend(frameon=False)
-    tidy(axis, "rho, mean over clients", "round", "rho")
-    return figure
-
-
-def _probabilities(cells: Sequence[Cell], results: Sequence[Result]) -> Figure:
-    """Every class's probability over rounds, for two clients and both schemes."""
-    figure, axes = plt.subplots(len(cells), 2, figsize=(11, 3.6 * len(cells)), layout="constrained", squeeze=False)
-    for row, cell in zip(axes, cells, strict=True):
-        lines = read_lines(cell.out / "probabilities.jsonl")
-        clients = sorted(lines[0]["probabilities"], key=int)
-        for axis, client in zip(row, (clients[0], clients[-1]), strict=True):
-            values = np.array([line["probabilities"][client] for line in lines])
-            for i in range(values.shape[1]):
-                style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-                axis.plot([line["round"] for line in lines], values[:, i], ms=4, label=str(i), **style)
-            tidy(axis, f"{cell.label}, client {client}", "round", "probability")
-    axes[0][1].legend(title="class", fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    return figure
-
-
-def _cost(cells: Sequence[Cell], results: Sequence[Result]) -> Figure:
-    families = list(dict.fromkeys(r.group.split("=")[0] for r in results))
-    figure, axes = plt.subplots(
-        2, len(families), figsize=(4.2 * len(families), 6.4), layout="constrained", squeeze=False
-    )
-    for column, family in enumerate(families):
-        for i, label in enumerate(dict.fromkeys(r.label for r in results)):
-            rows = [r for r in results if r.group.startswith(f"{family}=") and r.label == label]
-            rows.sort(key=lambda r: int(r.group.split("=")[1]))
-            sizes = [int(r.group.split("=")[1]) for r in rows]
-            style = {"color": COLOURS[i], "marker": MARKERS[i], "label": label}
-            axes[0][column].plot(sizes, [r.standard for r in rows], **style)
-            axes[1][column].plot(sizes, [r.extra_gradients for r in rows], **style)
-        tidy(axes[0][column], "", family, "D_S accuracy in %")
-        tidy(axes[1][column], "", family, "extra gradients in %")
-    axes[0][0].legend(frameon=False)
-    return figure
-
-
-def _sampling_ratio(cells: Sequence[Cell], results: Sequence[Result]) -> Figure:
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for i, label in enumerate(dict.fromkeys(r.label for r in results)):
-        rows = [r for r in results if r.label == label]
-        ratios = [float(r.group.removeprefix("SR=")) for r in rows]
-        style = {"color": COLOURS[i], "marker": MARKERS[i], "label": label}
-        axes[0].plot(ratios, [r.standard for r in rows], **style)
-        axes[1].plot(ratios, [r.global_ for r in rows], **style)
-    for axis, title in zip(axes, ("D_S", "D_G"), strict=True):
-        tidy(axis, title, "sampling ratio", "accuracy in %")
-    axes[0].legend(frameon=False)
-    return figure
-
-
-PICTURES: dict[str, Callable[[Sequence[Cell], Sequence[Result]], Figure]] = {
-    "fig-convergence": _convergence,
-    "fig-rho": _rho,
-    "fig-q": _probabilities,
-    "fig-cost": _cost,
-    "fig-sr": _sampling_ratio,
+PICTURES: dict[str, Callable[[Sequence[FoundRun]], Figure]] = {
+    "fig-convergence": convergence,
+    "fig-rho": rho,
+    "fig-q": probabilities,
+    "fig-cost": sizes,
+    "fig-sr": sampling_ratio,
 }

@@ -1,18 +1,21 @@
-"""How a split came out: the skew card of a federation."""
+"""How a split came out: the skew card of a federation, and who holds what."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
 
-from isfl.report.pictures import save
+from isfl.report.pictures import NotDrawnError, not_too_many
+from isfl.report.reading import FoundRun
+from isfl.report.style import COLUMN, PAGE, plain, save, sheet
 from isfl.theory import skew_card
+from isfl.theory.arrays import Array
 from isfl.theory.drivers import skew_drivers
 
 HEADINGS = ("client", "samples", "missing", "Hellinger", "variation", "effective", "skew %")
@@ -44,18 +47,48 @@ def shortened(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
-def draw_split(counts: np.ndarray, class_names: Sequence[str], out: Path) -> Path:
-    """Class counts of every client as a heat map with its numbers, where they fit."""
-    size = (min(3 + 0.6 * counts.shape[1], 24), min(2 + 0.35 * len(counts), 24))
-    figure, axis = plt.subplots(figsize=size, layout="constrained")
-    image = axis.imshow(counts, cmap="viridis", aspect="auto")
+def draw_counts(axis: Axes, counts: Array, class_names: Sequence[str], most: float, fontsize: float) -> AxesImage:
+    """Class counts of every client as a heat map up to `most`, with its numbers where they fit."""
+    image = axis.imshow(counts, cmap="viridis", aspect="auto", vmin=0, vmax=most)  # darker is fewer, also in grey
     if counts.size <= 400:
         for (k, i), count in np.ndenumerate(counts):
-            colour = "black" if count > 0.6 * counts.max() else "white"
-            axis.text(i, k, str(count), ha="center", va="center", fontsize=7, color=colour)
+            colour = "black" if count > 0.6 * most else "white"
+            axis.text(i, k, f"{count:.0f}", ha="center", va="center", fontsize=fontsize, color=colour)
     if counts.shape[1] <= 30:
         axis.set_xticks(range(counts.shape[1]), class_names, rotation=45, ha="right")
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("class")
     axis.set_ylabel("client")
+    return image
+
+
+def draw_split(counts: np.ndarray, class_names: Sequence[str], out: Path) -> Path:
+    """The picture of `isfl data show`."""
+    size = (min(3 + 0.6 * counts.shape[1], 24), min(2 + 0.35 * len(counts), 24))
+    figure = Figure(figsize=size, layout="constrained")
+    image = draw_counts(figure.subplots(), counts, [plain(name) for name in class_names], counts.max(), fontsize=7)
     figure.colorbar(image, label="samples")
     return save(figure, out)
+
+
+def federation(runs: Sequence[FoundRun]) -> Figure:
+    """Who holds what: a panel for every setting, of its first run with more than one client."""
+    panels: dict[str, FoundRun] = {}
+    for run in runs:
+        if run.counts is not None and len(run.counts) > 1:
+            panels.setdefault(run.group, run)
+    if not panels:
+        raise NotDrawnError("no run tells how many samples of which class its clients hold")
+    not_too_many(len(panels), "settings")
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
+    tallest = max(len(run.counts) for run in panels.values() if run.counts is not None)
+    figure, axes = sheet(rows, columns, COLUMN if columns == 1 else PAGE, rows * min(0.9 + 0.18 * tallest, 4.0))
+    for axis, (group, run) in zip(axes.flat, panels.items(), strict=False):
+        assert run.counts is not None
+        image = draw_counts(axis, run.counts, run.class_names, run.counts.max(), fontsize=5)
+        axis.set_title(", ".join(part for part in (group, f"seed {run.seed}") if part))
+        figure.colorbar(image, ax=axis, label="samples")
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    return figure

@@ -1,0 +1,127 @@
+"""Figures of finished runs that differ in one setting: sizes of the federation, the sampling ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from isfl.report.curves import seeds_of, series
+from isfl.report.pictures import NotDrawnError, extra_gradients
+from isfl.report.reading import FoundRun, flat, told_apart
+from isfl.report.style import PAGE, legend_below, sheet, styles_of, tidy
+
+Settings = dict[str, Any]
+Sweep = dict[float, list[FoundRun]]
+"""Value of the setting -> its runs, one a seed."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Something runs may differ in, the keys of a configuration that make it, and how it is read off a run."""
+
+    title: str
+    keys: tuple[str, ...]
+    value: Callable[[FoundRun, Settings], Any]
+
+
+CLIENTS = Setting("clients $K$", ("split.clients",), lambda run, settings: settings.get("split.clients"))
+SAMPLES = Setting(
+    "samples a client $|D_k|$",
+    ("split.shard_size", "split.shards_per_client", "split.samples_per_client"),
+    lambda run, settings: None if run.counts is None else float(run.counts.sum(axis=1).mean()),
+)
+PUBLIC = Setting("public samples $|D_L|$", ("data.public",), lambda run, settings: settings.get("data.public"))
+RATIO = Setting(
+    "sampling ratio", ("training.sampling_ratio",), lambda run, settings: settings.get("training.sampling_ratio")
+)
+
+
+def sizes(runs: Sequence[FoundRun]) -> Figure:
+    """Accuracy on `D_S` and extra gradients against `K`, `|D_k|` and `|D_L|`, as far as the runs differ in them."""
+    found = {setting: sweeps_of(runs, setting) for setting in (CLIENTS, SAMPLES, PUBLIC)}
+    found = {setting: sweeps for setting, sweeps in found.items() if sweeps}
+    if not found:
+        raise NotDrawnError("no finished runs differ in clients, samples a client or public samples alone")
+    styles = styles_of(label for sweeps in found.values() for label in sweeps)
+    figure, axes = sheet(2, len(found), PAGE, 4.0, sharex="col")
+    for column, (setting, sweeps) in zip(axes.T, found.items(), strict=True):
+        for label, sweep in sweeps.items():
+            _draw_accuracy(column[0], sweep, "accuracy_standard", label, styles[label])
+            values = sorted(sweep)
+            column[1].plot(values, [extra_gradients(sweep[v]) for v in values], label=label, **styles[label])
+        tidy(column[0], "", "", "accuracy on $D_S$ in %")
+        tidy(column[1], "", setting.title, "extra gradients in %")
+        _tick_values(column[1], sweeps)
+    legend_below(figure, _seeds(list(found.values())))
+    return figure
+
+
+def sampling_ratio(runs: Sequence[FoundRun]) -> Figure:
+    """Accuracy on `D_S` and `D_G` against the share of its data that a client draws in an epoch."""
+    sweeps = sweeps_of(runs, RATIO)
+    if not sweeps:
+        raise NotDrawnError("no finished runs differ in training.sampling_ratio alone")
+    styles = styles_of(sweeps)
+    figure, axes = sheet(1, 2, PAGE, 2.6)
+    for axis, metric, name in zip(axes[0], ("accuracy_standard", "accuracy_global"), ("D_S", "D_G"), strict=True):
+        for label, sweep in sweeps.items():
+            _draw_accuracy(axis, sweep, metric, label, styles[label])
+        tidy(axis, "", RATIO.title, f"accuracy on ${name}$ in %")
+        _tick_values(axis, sweeps)
+    legend_below(figure, _seeds([sweeps]))
+    return figure
+
+
+def sweeps_of(runs: Sequence[FoundRun], setting: Setting) -> dict[str, Sweep]:
+    """Label -> sweep, of the finished runs that differ in nothing but this setting and the seed.
+
+    An unfinished run has no last accuracy to set beside those of others.
+    """
+    found: list[tuple[str, Settings, Sweep]] = []
+    for run in runs:
+        settings = flat(run.config)
+        value = setting.value(run, settings)
+        if not run.finished or not run.evaluated or not isinstance(value, int | float):
+            continue
+        name = run.short_label.partition(" (")[0]  # without what tells it apart: that is the axis, or told again below
+        others = {key: item for key, item in settings.items() if key not in (*setting.keys, "seed")}
+        for label, rest, sweep in found:
+            if (label, rest) == (name, others):
+                sweep.setdefault(float(value), []).append(run)
+                break
+        else:
+            found.append((name, others, {float(value): [run]}))
+    found = [entry for entry in found if len(entry[2]) > 1]
+    labels = told_apart([name for name, _, _ in found], [rest for _, rest, _ in found])
+    return {label: sweep for label, (_, _, sweep) in zip(labels, found, strict=True)}
+
+
+def _draw_accuracy(axis: Axes, sweep: Sweep, metric: str, label: str, style: dict[str, Any]) -> None:
+    """The last evaluated round: mean over seeds, with their range as a bar."""
+    values = sorted(sweep)
+    last = [[_last(series(run, metric)) for run in sweep[value]] for value in values]
+    means = np.array([np.mean(own) for own in last])
+    below = means - [min(own) for own in last]
+    above = [max(own) for own in last] - means
+    axis.errorbar(values, 100 * means, 100 * np.array([below, above]), label=label, capsize=2, **style)
+
+
+def _tick_values(axis: Axes, sweeps: dict[str, Sweep]) -> None:
+    """Ticks where there are runs, if they are few."""
+    values = sorted({value for sweep in sweeps.values() for value in sweep})
+    if len(values) <= 6:
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+
+
+def _seeds(panels: Sequence[dict[str, Sweep]]) -> str:
+    return f"last round, {seeds_of([{str(v): sweep[v] for v in sweep} for p in panels for sweep in p.values()])}"
+
+
+def _last(measured: np.ndarray) -> float:
+    known = measured[np.isfinite(measured)]
+    return float(known[-1]) if len(known) else float("nan")

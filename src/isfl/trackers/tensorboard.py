@@ -1,0 +1,53 @@
+"""Rounds as TensorBoard scalars, in the directory `tensorboard` of the run: `tensorboard --logdir runs`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+DIRECTORY = "tensorboard"
+NOT_MEASURED = ("round", "worst_client")
+"""Numbers of a line that are names."""
+
+
+class TensorBoard:
+    """The step is the round. A resumed run takes back what was written of the rounds that are run again."""
+
+    def __init__(self) -> None:
+        self._directory = Path()
+        self._config = ""
+        self._writer: SummaryWriter | None = None
+
+    def begin(self, config: Mapping[str, Any], directory: Path) -> None:
+        self._directory = directory / DIRECTORY
+        self._config = json.dumps(config, indent=2)
+
+    def on_round(self, line: Mapping[str, Any]) -> None:
+        if self._writer is None:
+            first = line["round"]
+            self._writer = SummaryWriter(str(self._directory), purge_step=first)
+            self._writer.add_text("config", f"```json\n{self._config}\n```", first)
+        for tag, value in scalars(line):
+            self._writer.add_scalar(tag, value, line["round"])
+        self._writer.flush()  # for who looks on
+
+    def end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Every measured number, `group/name` where it is inside of another; of clients only how many."""
+    for key, value in line.items():
+        if key in ("participants", "refused"):
+            yield f"clients/{key}", len(value)
+        elif isinstance(value, Mapping):
+            yield from ((f"{key}/{tag}", number) for tag, number in scalars(value))
+        elif isinstance(value, list):
+            yield from ((f"{key}/{i}", number) for i, number in enumerate(value) if number is not None)
+        elif isinstance(value, int | float) and key not in NOT_MEASURED:
+            yield key, value
