@@ -85,6 +85,9 @@ def test_a_damaged_memory_of_a_client_falls_back_to_the_checkpoint_before(
     assert len(rounds) <= 2 * 4, "at most what the last two checkpoints need"
 
 
+MOST_KILLS = 6
+
+
 def in_a_process(path: Path, workers: int) -> subprocess.Popen[bytes]:
     """Run, or go on with, the tiny run in a process of its own that has just begun to work, its imports behind it."""
     code = (
@@ -111,10 +114,10 @@ def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
     assert undisturbed.wait(timeout=60) == 0, (tmp_path / "errors.txt").read_text()
     took = time.monotonic() - before
     kills = 0
-    for _ in range(13):
+    for _ in range(MOST_KILLS + 1):
         process = in_a_process(path, workers)
         try:
-            process.wait(timeout=chance.uniform(0.0, 0.3) * took if kills < 12 else 60)
+            process.wait(timeout=chance.uniform(0.0, 0.3) * took if kills < MOST_KILLS else 60)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()

@@ -166,10 +166,15 @@ def test_the_page_follows_a_run_and_outlives_it(tmp_path: Path) -> None:
         assert process.poll() is None, "the run has ended, the page has not"
         assert seen.complaints == []
         assert {url.rpartition("/")[0] + "/" for url in seen.requests} == {address}
+        assert process.stdout is not None
+        said = ""
+        while "finished; the page stays until Ctrl-C" not in said:
+            said += (line := process.stdout.readline())
+            assert line, said
+        assert "round   3/3" in said
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=30)
-        assert process.returncode == 0 and "Traceback" not in said
-        assert "round   3/3" in said and "finished; the page stays until Ctrl-C" in said
+        rest, _ = process.communicate(timeout=30)
+        assert process.returncode == 0 and "Traceback" not in rest
         page.wait_for_selector("#subtitle:has-text('isfl watch has ended')")
 
 
