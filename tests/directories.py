@@ -76,7 +76,7 @@ def written_run(path: Path, clients: int, classes: int, rounds: int, scheme: str
                 "rho_used": used,
                 "rho_paper": 0.9 * used,
                 "rho_minimum": 0.5 * used,
-                "bound": {"initial": 1.0, "psi": 2.0, "sampling": 0.1, "total": 3.1, "step_condition": True},
+                "bound": {"initial": 1.0, "psi": 2.0, "sampling": 0.1, "total": 3.1, "step_condition": 0.5},
                 "gradient_evaluations": {"training": 1000, "sampling": 100, "diagnostics": 0},
                 "seconds": {"training": 10.0, "sampling": 1.0, "diagnostics": 0.0, "evaluation": 0.5, "wall": 12.0},
                 "bytes_up": 10**6,

@@ -116,10 +116,10 @@ def warnings_of(run: FoundRun) -> list[str]:
             f"{dropped[0]}."
         )
     steps = [_part(line, "bound", "step_condition") for line in run.lines]
-    if any(step is not None and not step for step in steps):
+    if large := sum(isinstance(step, int | float) and step > 1 for step in steps):
         found.append(
-            "The step size is larger than the theorem allows in some rounds: there the bound is an indication, not a "
-            "guarantee."
+            f"The learning rate is larger than Theorem 1 allows (eta times the mean L is above 1) in {large} of "
+            f"{len(steps)} rounds: there the bound is an indication, not a guarantee."
         )
     if run.evaluated and all(line.get("accuracy_global") is None for line in run.evaluated):
         found.append(

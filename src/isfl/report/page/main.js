@@ -5,18 +5,19 @@ let content = JSON.parse(document.getElementById("data").textContent);
 const state = { run: Math.max(content.runs.findIndex((run) => run.detail?.floor), 0), round: null, client: 0, layer: "probability", target: null };
 
 function redraw(part) {
-  const scroll = window.scrollY;
+  const scroll = window.scrollY, focus = document.activeElement?.id;
+  const open = document.querySelector("#page details")?.open;
   const run = content.runs[state.run];
   if (part === "several") document.getElementById("several").replaceWith(sideBySide(content.runs, state, redraw));
   else if (part === "mixes") {
-    const focus = document.activeElement?.id;
     const old = document.getElementById("mixes"), fresh = mixes(run, state, redraw);
     const slider = old.querySelector("#round"); // the same element stays: a drag goes on
     fresh.querySelector("#round").replaceWith(slider);
     old.replaceWith(fresh);
-    if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   } else drawPage();
+  if (open) document.querySelector("#page details").open = true;
   drawNow();
+  if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   window.scrollTo(0, scroll);
 }
 
@@ -32,7 +33,7 @@ function drawPage() {
   document.getElementById("subtitle").textContent = runs.length > 1 ? `${runs.length - under} finished` : `${run.name}: ${status(run)}`;
   const parts = [note(content.refused)];
   if (runs.length > 1) {
-    parts.push(el("h2", {}, "Schemes side by side"), sideBySide(runs, state, redraw), el("h2", {}, "One run"),
+    parts.push(el("h2", {}, "Schemes side by side"), sideBySide(runs, state, redraw), el("h2", {}, `One run: ${run.label} · seed ${run.seed ?? "?"}`),
       el("div", { class: "controls" }, el("label", {}, "run ", el("select", { id: "which", onchange: (event) => { state.run = Number(event.target.value); state.round = null; redraw("run"); } },
         ...runs.map((one, i) => el("option", { value: i, selected: one === run }, `${one.label} · seed ${one.seed ?? "?"} (${one.name})`))))));
   }
@@ -63,7 +64,9 @@ async function look(tag, failures) {
   try {
     const answer = await fetch(LIVE, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
     if (answer.status === 200) {
+      const chosen = content.runs[state.run].name;
       content = await answer.json();
+      state.run = Math.max(content.runs.findIndex((run) => run.name === chosen), 0); // runs that began may come before it
       tag = answer.headers.get("ETag");
       redraw("all");
     }
