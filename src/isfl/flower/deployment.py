@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ def _settled(directory: Path, clients: int, secure: bool, data: Sequence[str]) -
         return Deployment(directory, clients, secure, known["port"], tuple(known["data"]))
     if directory.exists() and any(directory.iterdir()):
         raise UserError(f"{directory}: exists and is not a deployment; give an empty --dir")
-    deployment = Deployment(directory, clients, secure, _free_ports(clients + 1), tuple(data))
+    deployment = Deployment(directory, clients, secure, _free_ports(clients + 1, directory), tuple(data))
     for k in range(clients):
         (directory / f"node-{k}" / "state").mkdir(parents=True, mode=0o700)
     if secure:
@@ -214,9 +215,13 @@ def flwr(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess
         raise UserError(f"flwr {' '.join(arguments[:2])} took longer than {UP_SECONDS:.0f} s") from None
 
 
-def _free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens on."""
-    for first in range(18000, 30000, count):
+def _free_ports(count: int, directory: Path) -> int:
+    """The first of so many ports in a row that nobody listens on.
+
+    Every directory begins to look somewhere else: federations that are made at the same moment do not meet.
+    """
+    begin = 18000 + zlib.crc32(str(directory.absolute()).encode()) % 8000
+    for first in range(begin, 30000, count):
         with_probe = []
         try:
             for port in range(first, first + count):
