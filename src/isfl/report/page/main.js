@@ -41,19 +41,21 @@ function drawPage() {
   document.getElementById("page").replaceChildren(...parts.filter(Boolean));
 }
 
-document.getElementById("theme").onclick = () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-  redraw("all");
-};
+const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
+
+function inTheme(name) {
+  root.dataset.theme = name;
+  redraw("all"); // the heat map is painted, not styled
+}
+
+const wished = () => (dark.matches ? "dark" : "light");
+dark.addEventListener("change", () => inTheme(wished()));
+document.getElementById("theme").onclick = () => inTheme(root.dataset.theme === "dark" ? "light" : "dark");
 document.getElementById("print").onclick = () => window.print();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw("all"));
-// Paper is white: the heat map is painted for it.
-let before;
-addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; document.documentElement.dataset.theme = "light"; redraw("all"); });
-addEventListener("afterprint", () => { if (before) document.documentElement.dataset.theme = before; else delete document.documentElement.dataset.theme; redraw("all"); });
-redraw("all");
+let onScreen;
+addEventListener("beforeprint", () => { onScreen = root.dataset.theme; inTheme("light"); }); // paper is white
+addEventListener("afterprint", () => inTheme(onScreen));
+inTheme(wished());
 
 // ---------------------------------------------------------------- live
 
