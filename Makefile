@@ -11,7 +11,7 @@ demo: install  ## four schemes on the embedded data: a table, a picture, run dir
 
 # One more process than cores: tests of Flower wait for processes of its own most of the time.
 test: install lint  ## style, types and every test
-	$(BIN)/pytest -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n $$(($$(nproc --all) + 1)) --dist loadfile --no-loadscope-reorder
 
 lint: install
 	$(BIN)/ruff check .
