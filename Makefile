@@ -9,9 +9,8 @@ export OMP_NUM_THREADS = 1
 demo: install  ## four schemes on the embedded data: a table, a picture, run directories
 	$(BIN)/isfl demo --out runs/demo
 
-# One more process than cores: tests of Flower wait for processes of its own most of the time.
 test: install lint  ## style, types and every test
-	$(BIN)/pytest -n $$(($$(nproc --all) + 1)) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: install
 	$(BIN)/ruff check .

@@ -112,7 +112,7 @@ def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
 ) -> None:
     """SIGKILL at random moments before, in and between rounds, until at last the run may get through."""
     path, chance, kills = tmp_path / "run", random.Random(0), 0
-    for rounds in (0, 1, 1, 2, 3, 4):
+    for rounds in (0, 1, 2, 3):
         process = in_a_process(path, workers)
         before = time.monotonic()
         while rounds_of(path) < rounds and process.poll() is None and time.monotonic() - before < 60:
@@ -123,7 +123,7 @@ def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
         process.wait()
     last = in_a_process(path, workers)
     assert last.wait(timeout=60) == 0, (tmp_path / "errors.txt").read_text()
-    assert kills >= 3
+    assert kills >= 2
     assert outcome(path) == whole
 
 
