@@ -31,6 +31,7 @@ ROOMS = [
     "cli_data",
     "cli_flower",
     "cli_report",
+    "cli_many",
     "cli",
 ]
 

@@ -1,0 +1,160 @@
+"""Commands that make many runs: comparisons, the demonstration, the paper's tables and figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isfl.cli_data import ConfigFile, Overrides
+from isfl.errors import InterruptionError, UserError
+
+if TYPE_CHECKING:
+    from isfl.experiment.cells import Cell
+    from isfl.trackers import Tracking
+
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="processes: runs at a time, or workers of a single run (default: one per core)"),
+]
+
+Track = Annotated[
+    list[str] | None,
+    typer.Option(help="tell a tracker of every round: tensorboard, or module:function; repeatable"),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make these commands of the application."""
+    for command in (compare, demo, reproduce):
+        app.command()(command)
+
+
+def compare(
+    config: ConfigFile,
+    schemes: Annotated[str, typer.Option(help="comma-separated scheme names")] = "fedavg,uniform-is,isfl",
+    variants: Annotated[
+        list[str] | None,
+        typer.Option("--variant", help="'NAME: key=value; key=value': one more row, with these changes; repeatable"),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds")] = "0,1,2",
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="directory (default: runs/NAME-DATE)", show_default=False)] = None,
+    jobs: Jobs = None,
+    track: Track = None,
+) -> None:
+    """Run several schemes over several seeds: a table with mean and spread, and a picture."""
+    from isfl.experiment.compare import comparison_cells
+    from isfl.experiment.config import load_config
+    from isfl.trackers import Tracking
+
+    settings = load_config(config, overrides or [])
+    tracking = Tracking(track or [])
+    names = [name.strip() for name in schemes.split(",") if name.strip()]
+    out = out or fresh(config.stem)
+    _compare(comparison_cells(settings, names, _numbers(seeds), out, variants or []), out, jobs, config.stem, tracking)
+
+
+def demo(
+    out: Annotated[Path | None, typer.Option(help="directory (default: runs/demo-DATE)", show_default=False)] = None,
+    jobs: Jobs = None,
+) -> None:
+    """FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew: about a minute."""
+    from isfl.experiment.compare import comparison_cells
+    from isfl.experiment.config import demo_config
+
+    out = out or fresh("demo")
+    schemes = ["fedavg", "uniform-is", "isfl", "calibrated"]
+    _compare(comparison_cells(demo_config(), schemes, [0, 1, 2], out), out, jobs, "demo")
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="table2, table3, fig-convergence, fig-rho, fig-q, fig-cost or fig-sr")],
+    scale: Annotated[str, typer.Option(help="smoke, quick or paper")] = "quick",
+    only: Annotated[str | None, typer.Option(help="cells to run, as patterns: 'nr-0.98/*,*/isfl*'")] = None,
+    seeds: Annotated[str, typer.Option(help="comma-separated seeds")] = "0",
+    out: Annotated[Path | None, typer.Option(help="directory; one that is there goes on", show_default=False)] = None,
+    jobs: Jobs = None,
+) -> None:
+    """Run a table or figure of the paper and set the published numbers beside ours."""
+    from isfl.experiment.paper import scale_named
+    from isfl.experiment.reproduce import reproduction_cells
+
+    out = out or Path("runs") / f"{name}-{scale}"
+    cells = reproduction_cells(name, scale_named(scale), _numbers(seeds), out, only)
+    finish_reproduction(cells, out, jobs, name, scale)
+
+
+def finish_reproduction(cells: list[Cell], out: Path, jobs: int | None, name: str, scale: str) -> None:
+    from isfl.experiment.cells import planned_cells, run_cells
+    from isfl.report.page import write_report
+    from isfl.report.reproduction import SCALES, by_group, headings, rows_of, write_reproduction
+    from isfl.terminal import cells_progress, print_table, say
+
+    with resumable(out), cells_progress(cells) as watch:
+        run_cells(cells, jobs, watch)
+    results = write_reproduction(name, scale, planned_cells(out)[1], out)
+    for group, rows in by_group(results).items():
+        print_table(headings(rows), rows_of(rows), f"{name}: {group}", "")
+    say(SCALES[scale])
+    write_report([out], out / "report.html")
+    say(f"written: {out}/{name}.md, .json, .png, and report.html")
+
+
+def _numbers(seeds: str) -> list[int]:
+    try:
+        return [int(seed) for seed in seeds.split(",") if seed.strip()]
+    except ValueError:
+        raise UserError(f"--seeds {seeds}: write whole numbers, for instance --seeds 0,1,2") from None
+
+
+def _compare(cells: list[Cell], out: Path, jobs: int | None, title: str, tracking: Tracking | None = None) -> None:
+    from isfl.experiment.cells import begin_cells
+
+    begin_cells(cells, out, {"command": "compare", "title": title})
+    finish_comparison(cells, out, jobs, title, tracking)
+
+
+def finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str, tracking: Tracking | None) -> None:
+    from isfl.experiment.cells import run_cells
+    from isfl.experiment.compare import summarise
+    from isfl.report.comparison import draw_comparison
+    from isfl.report.page import write_report
+    from isfl.report.table import HEADINGS, caption, table, write_summary
+    from isfl.terminal import cells_progress, print_table, say
+    from isfl.trackers import Tracking, tracked_cells
+
+    tracking = tracking or Tracking([])
+    with resumable(out), cells_progress(cells) as show, tracked_cells(tracking, cells, show) as watch:
+        run_cells(cells, jobs, watch)
+    rows = summarise(cells)
+    write_summary(rows, out)
+    print_table(HEADINGS, table(rows), f"{title}, {cells[0].config.training.rounds} rounds", caption(rows))
+    runs = {row.scheme: [cell.out for cell in cells if cell.label == row.scheme] for row in rows}
+    say(f"picture: {draw_comparison(runs, out / 'comparison.png')}")
+    write_report([out], out / "report.html")
+    say(f"report: {out / 'report.html'}")
+    say(f"run directories: {out}/SCHEME/seed-N")
+
+
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Ctrl-C says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = f"; go on with: isfl resume {out}" if out.exists() else ""
+        raise InterruptionError(f"interrupted{hint}") from None
+
+
+def fresh(name: str) -> Path:
+    """A directory of this moment; a second run within the same second gets a number."""
+    base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path
