@@ -1,0 +1,50 @@
+"""A tiny run that has everything to remember, stopped or whole: for tests of going on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isfl.experiment.config import Config, config_from
+from isfl.experiment.run import run
+
+TINY: dict[str, Any] = {
+    "scheme": {
+        "name": "isfl",
+        "sampling": {"where": "client"},
+        "objective": {"kind": "moon", "calibrate": True},
+        "aggregation": {"rule": "adam"},
+    },
+    "target": {"kind": "uniform"},
+    "data": {"public": 40},
+    "split": {"kind": "mixed", "clients": 4, "shard_size": 20, "nr": 0.8},
+    "model": {"name": "small-cnn", "width": 0.25},
+    "training": {"rounds": 5, "local_epochs": 1, "batch_size": 16, "participation": 0.5, "batchnorm": "local"},
+}
+"""Everything that is remembered between rounds: clients' models, statistics and probabilities, server buffers."""
+
+
+def config(**changes: Any) -> Config:
+    return config_from({**TINY, **changes}, "test")
+
+
+def outcome(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
+    """All of a run that may not depend on interruptions: seconds are the one thing that may."""
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["seconds"]
+    return (path / "model.safetensors").read_bytes(), (path / "probabilities.jsonl").read_bytes(), lines
+
+
+def stop_after(path: Path, rounds: int, workers: int = 1) -> None:
+    """A run that stopped cleanly after some rounds."""
+
+    def on_round(line: dict[str, Any]) -> None:
+        if line["round"] == rounds:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config(), path, on_round, workers)
