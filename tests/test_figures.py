@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 
 from isfl.errors import UserError
@@ -152,7 +153,8 @@ def test_cost_is_cumulative_and_counts_both_kinds_of_gradients(made: Path) -> No
     np.testing.assert_allclose(points[:, 0], np.cumsum([g["training"] + g["sampling"] for g in spent]))
     [bar] = figure.axes[1].patches
     share = sum(g["sampling"] for g in spent) / sum(g["training"] for g in spent)
-    assert bar.get_width() == pytest.approx(100 * share)  # type: ignore[attr-defined]
+    assert isinstance(bar, Rectangle)
+    assert bar.get_width() == pytest.approx(100 * share)
 
 
 def test_the_sampling_ratio_is_an_axis_where_runs_differ_in_it_alone(made: Path) -> None:
