@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from isfl.data.cache import cache_directory, recall
+from isfl.data.cache import recall
+from isfl.files import cache_directory
 
 
 def write(folder: Path, images: int) -> bool:

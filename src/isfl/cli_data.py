@@ -20,7 +20,7 @@ app = typer.Typer(help="Data sets: what there is, fetching, and how a configurat
 def data_list() -> None:
     """The data sets by name, and where each comes from."""
     from isfl.data import SOURCES
-    from isfl.data.cache import cache_directory
+    from isfl.files import cache_directory
     from isfl.terminal import say
 
     for name, loader in SOURCES.items():

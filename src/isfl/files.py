@@ -12,6 +12,13 @@ PLAN = "cells.json"
 """In a directory of many runs: what they are (written by `experiment/cells.py`)."""
 
 
+def cache_directory() -> Path:
+    """`ISFL_CACHE`, else the user's cache directory."""
+    if given := os.environ.get("ISFL_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isfl"
+
+
 def appear(path: Path, files: Mapping[str, bytes]) -> None:
     """A new directory with these files in it, whole or not at all; what an earlier attempt left behind is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)

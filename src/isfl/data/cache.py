@@ -19,15 +19,9 @@ from typing import IO, Any
 import numpy as np
 
 from isfl.errors import UserError
+from isfl.files import cache_directory
 
 MANIFEST = "manifest.json"
-
-
-def cache_directory() -> Path:
-    """`ISFL_CACHE`, else the user's cache directory."""
-    if given := os.environ.get("ISFL_CACHE"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isfl"
 
 
 def store(name: str, arrays: Mapping[str, np.ndarray]) -> None:
