@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isfl.kernels import with_fast_convolutions
 from isfl.models.resnet import resnet8
 from isfl.smoothness import METHODS, estimate_lipschitz
 
@@ -47,8 +48,9 @@ def _measure(samples: int, singles: int, repetitions: int) -> dict[str, Any]:
         plain = resnet8((3, 32, 32), CLASSES).eval()
         images = torch.randint(0, 256, (samples, 3, 32, 32)).float() / 127.5 - 1
         labels = torch.randint(0, CLASSES, (samples,))
-        # As in the engine: convolutions on a CPU are faster with channels last.
-        center = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        usual = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # As in the engine.
+        center = with_fast_convolutions(copy.deepcopy(usual))
         local = [_nudged(center) for _ in range(CLIENTS)]
     last = images.to(memory_format=torch.channels_last)
 
@@ -56,8 +58,8 @@ def _measure(samples: int, singles: int, repetitions: int) -> dict[str, Any]:
         _passes(plain, images[:singles], labels[:singles], 1)
 
     def floor() -> None:
-        for model in (center, *local):
-            _passes(model, last, labels, 32)
+        for _ in range(1 + CLIENTS):
+            _passes(usual, last, labels, 32)
 
     ways: dict[str, tuple[Callable[[], object], float]] = {
         AUTHORS: (authors, 2 * CLIENTS * samples / singles),

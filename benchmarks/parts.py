@@ -66,6 +66,7 @@ PARTS = {
     "peers": Part(_peers, _draw_peers),
     "crowd": Part(_module("crowd")),
     "startup": Part(_module("startup")),
+    "convolutions": Part(_module("convolutions")),
     "lipschitz": Part(_module("lipschitz")),
     "price": Part(_module("price")),
     "solvers": Part(_module("solvers")),

@@ -17,6 +17,7 @@ ROOMS = [
     "schema",
     "randomness",
     "theory",
+    "kernels",
     "smoothness",
     "sampling",
     "data",

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from isfl import lipschitz
 from isfl.models.resnet import resnet8
 from isfl.smoothness import sample_gradient_norms
+from isfl.smoothness.gradients import Gradient, kept, squared_differences, squared_norms
 from isfl.smoothness.models import evaluation_mode
-from isfl.smoothness.outer import Gradient, Outer, kept, squared_differences, squared_norms
+from isfl.smoothness.outer import Outer
 from isfl.smoothness.per_sample import _dense, one_by_one
 from tests.zoo import by_definition, problem
 

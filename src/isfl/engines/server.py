@@ -26,6 +26,7 @@ from isfl.federation.normalization import estimate_statistics, statistic_names, 
 from isfl.federation.round import participant_count
 from isfl.federation.settings import Settings
 from isfl.federation.values import Weights
+from isfl.kernels import with_fast_convolutions
 from isfl.smoothness import LipschitzEstimate, conclude, distance, plan_estimate
 from isfl.theory.arrays import Array
 
@@ -38,10 +39,12 @@ LOCAL_BYTES = 256 << 20
 def as_trained(model: nn.Module, settings: Settings) -> nn.Module:
     """The model as every engine trains it.
 
-    Convolutions on a CPU are faster with channels last, and the layout is part of a result's bits.
+    Convolutions on a CPU are faster with channels last and in our own way; both are part of a result's bits.
     """
     if settings.training.batchnorm == "group":
         model = with_group_norm(model)
+    if settings.training.convolutions == "fast":
+        model = with_fast_convolutions(model)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 

@@ -43,9 +43,9 @@ class Workplace:
         self.data: dict[Place, Dataset] = {"test": test, "clients": clients.data, "public": public}
 
     def train(self, task: TrainTask, remembered: Remembered) -> tuple[ClientUpdate, Remembered]:
+        give_back()  # what the client before left; not after the last one: who measures now can use it
         data, memory = self.clients[task.client], recall(self.memories, remembered)
         update, memory = train_client(self.model, task, data, self.settings, memory)
-        give_back()
         return update, store(self.memories, task.client, task.round, memory)
 
     def renew(self, task: RenewTask, remembered: Remembered) -> tuple[RenewalReport, Remembered]:

@@ -31,6 +31,7 @@ from typing import Any
 
 from safetensors.torch import save
 
+from isfl import kernels
 from isfl.engines.memories import Remembered
 from isfl.errors import UserError
 from isfl.experiment.checkpoints import CLIENTS, Checkpoint, latest_checkpoint, save_checkpoint
@@ -235,7 +236,12 @@ def environment() -> dict[str, Any]:
         "format": FORMAT,
         "versions": {name: version(name) for name in ("isfl", "torch", "numpy")}
         | {"python": platform.python_version()},
-        "machine": {"system": platform.system(), "processor": _processor(), "cpus": os.cpu_count()},
+        "machine": {
+            "system": platform.system(),
+            "processor": _processor(),
+            "cpus": os.cpu_count(),
+            "convolutions": "compiled convolutions" if kernels.available() else "torch's convolutions",
+        },
     }
 
 

@@ -56,6 +56,11 @@ class Training(Part):
         description="BatchNorm statistics: averaged like parameters, kept local "
         "(the server re-estimates its own on the public set), or GroupNorm in place of every BatchNorm",
     )
+    convolutions: Literal["fast", "torch"] = Field(
+        "fast",
+        description="3x3 convolutions on a CPU: with fewer multiplications, compiled when first used "
+        "(as torch does them where there is no C compiler), or always as torch does them",
+    )
 
 
 class GlobalTarget(Part):

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from isfl.smoothness.gradients import Gradient, total
 from isfl.smoothness.layers import rule_for
 from isfl.smoothness.models import owned, trainable
-from isfl.smoothness.outer import Gradient, Outer
 
 Use = Callable[[str, Gradient], None]
 """Is given a parameter's name and its gradients for all samples."""
@@ -41,7 +41,7 @@ class _Layer:
         self.inputs[call] = None
         self.missing -= 1
         for key, found in rule(layer, value, gradient).items():
-            self.totals[key] = _sum(self.totals[key], found) if key in self.totals else found
+            self.totals[key] = total(self.totals[key], found) if key in self.totals else found
 
 
 def batched(model: nn.Module, inputs: Tensor, labels: Tensor, use: Use) -> None:
@@ -96,13 +96,6 @@ def batched(model: nn.Module, inputs: Tensor, labels: Tensor, use: Use) -> None:
     torch.autograd.grad(loss, first, allow_unused=True)
     for layer in layers:  # one of several uses may not have got a gradient
         hand_over(layer)
-
-
-def _sum(a: Gradient, b: Gradient) -> Gradient:
-    if isinstance(a, Outer) and isinstance(b, Outer):
-        return a + b
-    assert isinstance(a, Tensor) and isinstance(b, Tensor)
-    return a + b
 
 
 def _uses(loss: Tensor) -> Counter[int]:

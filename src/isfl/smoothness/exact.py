@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from isfl.smoothness.batched import UnseenUseError, batched, known
+from isfl.smoothness.gradients import Gradient, Kept, kept, squared_differences, squared_norms
 from isfl.smoothness.models import bytes_of_gradient, bytes_of_pass, evaluation_mode
-from isfl.smoothness.outer import PIECE, Gradient, Outer, kept, squared_differences, squared_norms
+from isfl.smoothness.outer import PIECE
 from isfl.smoothness.per_sample import believed, one_by_one
 from isfl.smoothness.plan import Division, Measurements, Part, chosen, fitting, slices
 
-Reference = dict[str, Gradient]
+Reference = dict[str, Kept]
 Single = Callable[[int], dict[str, Tensor]]
 """From the place of a sample to the gradient of the global model there."""
 
@@ -33,7 +34,7 @@ def divide(model: nn.Module, inputs: Tensor, labels: Tensor, memory: int) -> Div
         return Division(slices(len(labels), size), batched=False)
     reference = _reference(model, inputs[:1], labels[:1])
     # None if this very sample takes another way through the model than the ones that were checked.
-    waiting = bytes_of_gradient(model) if reference is None else sum(_nbytes(g) for g in reference.values())
+    waiting = bytes_of_gradient(model) if reference is None else sum(g.nbytes for g in reference.values())
     size = fitting(memory - 2 * PIECE, waiting + bytes_of_pass(model, inputs))
     return Division(slices(len(labels), size))
 
@@ -128,7 +129,3 @@ def _alike(model: nn.Module, global_model: nn.Module) -> bool:
         return True
     warnings.warn("per-sample gradients one at a time: a local model is made of other layers", stacklevel=4)
     return False
-
-
-def _nbytes(gradient: Gradient) -> int:
-    return gradient.nbytes if isinstance(gradient, Outer) else gradient.numel() * gradient.element_size()

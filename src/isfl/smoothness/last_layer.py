@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isfl.smoothness.gradients import squared_differences
 from isfl.smoothness.layers import Gradients, linear
 from isfl.smoothness.models import bytes_of_pass, evaluation_mode, owned
-from isfl.smoothness.outer import squared_differences
 from isfl.smoothness.plan import Division, Measurements, Part, chosen, fitting, slices
 
 

@@ -14,7 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isfl.smoothness.outer import Gradient, Outer, pieces
+from isfl.kernels import FastConv2d
+from isfl.kernels.library import as_images
+from isfl.smoothness.gradients import Gradient
+from isfl.smoothness.outer import Outer, pieces
+from isfl.smoothness.tiled import Tiled
 
 Gradients = dict[str, Gradient]
 """Parameter name within the layer -> gradients of shape (B, *parameter shape), or the factors of them."""
@@ -55,6 +59,14 @@ def convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
         return gradient.permute(0, 1, 2, 5, 3, 4).flatten(1, 2).reshape(len(x), groups * outer, inner, *shape)
 
     return {"weight": Outer(((grads, patches),), 2, fold), "bias": _total(grad)}
+
+
+def fast_convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
+    """The same from tiles, where the layer itself works with them."""
+    assert isinstance(layer, FastConv2d)
+    if not layer.takes(x):
+        return convolution(layer, x, grad)
+    return {"weight": Tiled(as_images(x), as_images(grad)), "bias": _total(grad)}
 
 
 def _padded(image: Tensor, vertical: int, horizontal: int) -> Tensor:
@@ -126,6 +138,7 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear,
     nn.Conv1d: convolution,
     nn.Conv2d: convolution,
+    FastConv2d: fast_convolution,
     nn.BatchNorm1d: batch_norm,
     nn.BatchNorm2d: batch_norm,
     nn.BatchNorm3d: batch_norm,

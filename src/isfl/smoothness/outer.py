@@ -99,9 +99,34 @@ class Outer:
         product = self.product()
         return self.fold(product.view(*product.shape[:3], *x.shape[2 + self.positions :]))
 
+    def kept(self) -> Tensor | Outer:
+        """The form in which a gradient waits to be compared."""
+        return self if self.slim else self.product()
 
-Gradient = Tensor | Outer
-"""Of one parameter, for every sample of a batch."""
+    def squared_norms(self) -> Tensor:
+        """(B,) `||G_b||^2`, in double precision on the CPU."""
+        squares = []
+        t, o, p = self.sizes
+        for some, d, x in self.pieces():
+            if t * (o + p) < o * p:
+                squares.append(_by_sample(_paired(d, d, x, x), some))
+            else:
+                squares.append(norms(torch.bmm(d.transpose(1, 2), x).view(some.stop - some.start, -1)))
+        return torch.cat(squares)
+
+    def squared_differences(self, theirs: Tensor | Outer) -> Tensor:
+        """(B,) `||G_b - H_b||^2` in double precision on the CPU; `theirs` as `kept` made it."""
+        if isinstance(theirs, Outer) and self.sizes == theirs.sizes:
+            return _by_gram(self, theirs)
+        other = theirs.product() if isinstance(theirs, Outer) else theirs
+        squares: list[Tensor] = []
+        memory: Tensor | None = None
+        for some, d, x in self.pieces():
+            their = other[some].view(len(d), d.shape[2], x.shape[2])
+            memory = torch.empty_like(their) if memory is None else memory
+            difference = torch.baddbmm(their, d.transpose(1, 2), x, beta=-1, out=memory[: len(d)])
+            squares.append(norms(difference.view(some.stop - some.start, -1)))
+        return torch.cat(squares)
 
 
 def _viewable(x: Tensor, positions: int) -> bool:
@@ -115,47 +140,10 @@ def pieces(batch: int, bytes_each: int) -> Iterator[slice]:
     return (slice(start, min(batch, start + step)) for start in range(0, batch, step))
 
 
-def dense(gradient: Gradient) -> Tensor:
-    """(B, *parameter shape)."""
-    return gradient.dense() if isinstance(gradient, Outer) else gradient
-
-
-def kept(gradient: Gradient) -> Gradient:
-    """The form in which the global model's gradient waits for those of the local models."""
-    return gradient.product() if isinstance(gradient, Outer) and not gradient.slim else gradient
-
-
-def squared_norms(gradient: Gradient) -> Tensor:
+def norms(gradients: Tensor) -> Tensor:
     """(B,) `||G_b||^2`, in double precision on the CPU."""
-    if isinstance(gradient, Tensor):
-        # The norm and not the sum of squares: no temporary of the gradient's size.
-        return torch.linalg.vector_norm(gradient.flatten(1), dim=1).double().cpu() ** 2
-    squares = []
-    t, o, p = gradient.sizes
-    for some, d, x in gradient.pieces():
-        if t * (o + p) < o * p:
-            squares.append(_by_sample(_paired(d, d, x, x), some))
-        else:
-            product = torch.bmm(d.transpose(1, 2), x)
-            squares.append(squared_norms(product.view(some.stop - some.start, -1)))
-    return torch.cat(squares)
-
-
-def squared_differences(ours: Gradient, theirs: Gradient) -> Tensor:
-    """(B,) `||G_b - H_b||^2` in double precision on the CPU; `theirs` as `kept` made it."""
-    if isinstance(ours, Tensor):
-        return squared_norms(ours - dense(theirs))
-    if isinstance(theirs, Outer) and ours.sizes == theirs.sizes:
-        return _by_gram(ours, theirs)
-    other = theirs.product() if isinstance(theirs, Outer) else theirs
-    squares: list[Tensor] = []
-    memory: Tensor | None = None
-    for some, d, x in ours.pieces():
-        their = other[some].view(len(d), d.shape[2], x.shape[2])
-        memory = torch.empty_like(their) if memory is None else memory
-        difference = torch.baddbmm(their, d.transpose(1, 2), x, beta=-1, out=memory[: len(d)])
-        squares.append(squared_norms(difference.view(some.stop - some.start, -1)))
-    return torch.cat(squares)
+    # The norm and not the sum of squares: no temporary of the gradient's size.
+    return torch.linalg.vector_norm(gradients.flatten(1), dim=1).double().cpu() ** 2
 
 
 def _by_gram(ours: Outer, theirs: Outer) -> Tensor:

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isfl.smoothness.batched import UnseenUseError, batched, known
+from isfl.smoothness.gradients import Gradient, dense, squared_norms
 from isfl.smoothness.layers import rule_for
 from isfl.smoothness.models import bytes_of_pass, check_data, evaluation_mode, hold_on_to_memory, owned, trainable
-from isfl.smoothness.outer import PIECE, Gradient, dense, squared_norms
+from isfl.smoothness.outer import PIECE
 from isfl.smoothness.plan import MEMORY, chosen, fitting, slices
 
 AGREEMENT = 1e-3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -17,7 +18,7 @@ Method = Literal["exact", "class-mean", "last-layer"]
 MEMORY = 256 << 20
 """Bytes the estimator may use for gradients and activations (one sample of a very large model may need more)."""
 
-LARGEST = 32
+LARGEST = 25
 """Samples in one pass at most. More make nothing faster, and their activations no longer fit into memory that the
 allocator keeps: it would ask the system for fresh pages again and again."""
 
@@ -91,8 +92,10 @@ def chosen(data: Tensor, part: Part) -> Tensor:
 
 
 def slices(samples: int, size: int) -> tuple[range, ...]:
-    """Neighbouring samples, `size` at a time."""
-    return tuple(range(start, min(start + size, samples)) for start in range(0, samples, size))
+    """Neighbouring samples, at most `size` at a time, about as many each time: a small rest would cost a whole pass."""
+    parts = -(-samples // size)
+    bounds = [samples * part // parts for part in range(parts + 1)]
+    return tuple(itertools.starmap(range, itertools.pairwise(bounds)))
 
 
 def fitting(memory: int, each: int) -> int:

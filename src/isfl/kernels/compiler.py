@@ -1,0 +1,76 @@
+"""C that is compiled once for the machine it runs on, and kept in the user's cache."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from isfl.files import cache_directory, write_whole
+
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
+PATIENCE = 60.0
+"""Seconds; compiling takes one."""
+
+
+def compiled(sources: Sequence[Path]) -> ctypes.CDLL | None:
+    """The library of some C files, or None where it cannot be had: no compiler, or one that fails."""
+    compiler = _compiler()
+    if compiler is None:
+        return None
+    file = cache_directory() / "compiled" / f"{_fingerprint(sources, compiler)}.so"
+    if _ours(file):
+        with suppress(OSError):  # damaged: made anew below
+            return ctypes.CDLL(str(file))
+    with tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
+        fresh = Path(scratch) / file.name
+        command = [compiler, *FLAGS, *map(str, sources), "-o", str(fresh)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+            library = ctypes.CDLL(str(fresh))
+        except (OSError, subprocess.SubprocessError):
+            return None
+        with suppress(OSError):  # not kept: the next process compiles it again
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, fresh.read_bytes())
+        return library
+
+
+def _compiler() -> str | None:
+    """`CC`, or what the system calls its C compiler."""
+    names = (os.environ.get("CC"), "cc", "gcc", "clang")
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+def _fingerprint(sources: Sequence[Path], compiler: str) -> str:
+    """Of everything the library depends on; a home directory may be shared by different machines."""
+    whole = hashlib.sha256()
+    for source in sources:
+        whole.update(source.read_bytes() + b"\0")
+    for part in (os.path.realpath(compiler), *FLAGS, platform.machine(), _processor()):
+        whole.update(part.encode() + b"\0")
+    return whole.hexdigest()[:16]
+
+
+def _processor() -> str:
+    """What the processor is and can do."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def _ours(file: Path) -> bool:
+    """There, and nobody else could have put it there: it is going to be executed."""
+    try:
+        return file.stat().st_uid in (os.getuid(), 0)
+    except OSError:
+        return False

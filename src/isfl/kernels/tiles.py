@@ -1,0 +1,80 @@
+"""The functions of `winograd.c` on tensors: float32, images contiguous as (n, H, W, C), weights (O, C, 3, 3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isfl.kernels.library import call, lanes
+
+ROWS = 8
+"""Weights of so many inputs, and outputs as many as a vector has lanes, make a block."""
+CACHED = 2 << 20
+"""Bytes that the values of some images' tiles may take before the next images get their turn. A function of sizes alone
+decides which images go together: the same bits whoever computes."""
+
+
+def forward(images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """(n, H, W, O)."""
+    out = images.new_empty(*images.shape[:3], len(weight))
+    together, scratch = _together(images, weight)
+    call("forward", images, weight, bias, out, scratch, *_weight(weight), *images.shape[:3], together)
+    return out
+
+
+def backward(
+    gradients: Tensor, images: Tensor, weight: Tensor, for_images: bool, for_weight: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients with respect to images, weights and bias, of the gradients of the outputs (n, H, W, O)."""
+    outputs, inputs = weight.shape[:2]
+    dimages = torch.zeros_like(images) if for_images else None
+    dweight = weight.new_empty(9, inputs, outputs) if for_weight else None
+    dbias = weight.new_zeros(outputs) if for_weight else None
+    together, scratch = _together(images, weight)
+    wanted = (dimages, dweight, dbias)
+    call("backward", gradients, images, weight, *wanted, scratch, *_weight(weight), *images.shape[:3], together)
+    if dweight is not None:
+        dweight = dweight.view(3, 3, inputs, outputs).permute(3, 2, 0, 1)
+    return dimages, dweight, dbias
+
+
+def weight_gradients(gradients: Tensor, images: Tensor) -> Tensor:
+    """(n, O / lanes, C / ROWS, 9, ROWS, lanes): the gradient of the weights for each image alone, in blocks."""
+    n, height, width, inputs = images.shape
+    outputs = gradients.shape[3]
+    out = images.new_empty(n, outputs // lanes(), inputs // ROWS, 9, ROWS, lanes())
+    scratch = _scratch(images, inputs + outputs, 1)
+    call("weight_gradients", gradients, images, out, scratch, outputs, inputs, n, height, width)
+    return out
+
+
+def squared_differences(gradients: Tensor, images: Tensor, other: Tensor | None) -> Tensor:
+    """(n,) `|| weight gradient - other ||^2` in double precision; `other` as `weight_gradients` gives it, or zero."""
+    n, height, width, inputs = images.shape
+    outputs = gradients.shape[3]
+    out = torch.empty(n, dtype=torch.float64)
+    scratch = _scratch(images, inputs + outputs, 1)
+    call("squared_differences", gradients, images, other, out, scratch, outputs, inputs, n, height, width)
+    return out
+
+
+def _weight(weight: Tensor) -> tuple[int, ...]:
+    """Outputs and inputs, and the steps from one weight to the next in each dimension."""
+    return (*weight.shape[:2], *weight.stride())
+
+
+def _together(images: Tensor, weight: Tensor) -> tuple[int, Tensor]:
+    """How many images go together, and memory for the weights' and tiles' values between the transforms."""
+    channels = weight.shape[0] + weight.shape[1]
+    together = max(1, min(len(images), CACHED // (4 * 36 * _tiles(images) * channels)))
+    return together, _scratch(images, channels, together, 2 * (weight.shape[0] * weight.shape[1] + lanes()))
+
+
+def _scratch(images: Tensor, channels: int, together: int, weights: int = 0) -> Tensor:
+    return images.new_empty(36 * (weights + (together * _tiles(images) | 1) * channels))
+
+
+def _tiles(images: Tensor) -> int:
+    """Of 4x4 outputs, in an image."""
+    _, height, width, _ = images.shape
+    return -(-height // 4) * -(-width // 4)

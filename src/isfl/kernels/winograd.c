@@ -1,0 +1,418 @@
+/* Convolutions of 3x3 by minimal filtering, F(4x4, 3x3) (Winograd 1980; Lavin and Gray, CVPR 2016).
+ *
+ * An image is cut into tiles of 4x4 outputs, each of which sees 6x6 inputs d. With g the 3x3 weights, the outputs are
+ *
+ *     Y = A^T [ (G g G^T) * (B^T d B) ] A
+ *
+ * with * elementwise: 36 multiplications in place of 144. Over all channels and tiles the product is 36 matrix products.
+ * Around them are four small transforms; two are the transposes of the others and serve the backward pass:
+ *
+ *     spread    V = B^T d B      inputs to 36 values a tile        gather_add   d += B V B^T      gradient of spread
+ *     collect   Y = A^T M A      36 values a tile to outputs       distribute   M  = A Y A^T      gradient of collect
+ *
+ * Images are (n, H, W, C), 36 values a tile are (36, T, C) with T at least the number of tiles, tiles in reading order.
+ * C is a multiple of LANES. Where H or W is not a multiple of 4, the last tiles hang over the edge and see zeros.
+ */
+
+typedef long Index;
+
+/* LANES values are a vector of the processor. A product's sums, as many as there are registers for: TALL rows of WIDE
+ * vectors, or SHORT rows of one. */
+#if defined(__AVX512F__)
+enum { LANES = 16, TALL = 12, WIDE = 2, SHORT = 8 };
+#elif defined(__AVX__)
+enum { LANES = 8, TALL = 6, WIDE = 2, SHORT = 8 };
+#else
+enum { LANES = 4, TALL = 6, WIDE = 2, SHORT = 8 };
+#endif
+
+int lanes(void) { return LANES; }
+
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef Vector Anywhere __attribute__((aligned(4), may_alias)); /* in memory */
+typedef double Doubles __attribute__((vector_size(8 * LANES)));
+
+static inline Vector load(const float *from) { return *(const Anywhere *)from; }
+static inline void store(float *to, Vector value) { *(Anywhere *)to = value; }
+
+/* ------------------------------------------------------------ one dimension
+ *
+ *         4  0 -5  0  1  0                              1/4     0    0
+ *         0 -4 -4  1  1  0       1  1  1  1  1  0      -1/6 -1/6 -1/6
+ *  B^T =  0  4 -4 -1  1  0  A^T= 0  1 -1  2 -2  0  G = -1/6  1/6 -1/6
+ *         0 -2 -1  2  1  0       0  1  1  4  4  0      1/24 1/12  1/6
+ *         0  2 -1 -2  1  0       0  1 -1  8 -8  1      1/24-1/12  1/6
+ *         0  4  0 -5  0  1                               0     0    1
+ *
+ * `s` and `t` are the steps between the values that go in and come out. */
+
+static inline void times_Bt(const Vector *d, Index s, Vector *out, Index t) {
+    Vector d1 = d[s], d2 = d[2 * s], d3 = d[3 * s], d4 = d[4 * s];
+    Vector even = d4 - 4 * d2, odd = d3 - 4 * d1, near = d4 - d2, far = 2 * (d3 - d1);
+    out[0] = 4 * d[0] - 5 * d2 + d4;
+    out[t] = even + odd;
+    out[2 * t] = even - odd;
+    out[3 * t] = near + far;
+    out[4 * t] = near - far;
+    out[5 * t] = 4 * d1 - 5 * d3 + d[5 * s];
+}
+
+static inline void times_B(const Vector *v, Index s, Vector *out, Index t) {
+    Vector v0 = v[0], v5 = v[5 * s];
+    Vector p = v[s] + v[2 * s], q = v[s] - v[2 * s], r = v[3 * s] + v[4 * s], u = v[3 * s] - v[4 * s];
+    out[0] = 4 * v0;
+    out[t] = 4 * (v5 - q) - 2 * u;
+    out[2 * t] = -5 * v0 - 4 * p - r;
+    out[3 * t] = q + 2 * u - 5 * v5;
+    out[4 * t] = v0 + p + r;
+    out[5 * t] = v5;
+}
+
+static inline void times_At(const Vector *m, Index s, Vector *out, Index t) {
+    Vector p = m[s] + m[2 * s], q = m[s] - m[2 * s], r = m[3 * s] + m[4 * s], u = m[3 * s] - m[4 * s];
+    out[0] = m[0] + p + r;
+    out[t] = q + 2 * u;
+    out[2 * t] = p + 4 * r;
+    out[3 * t] = q + 8 * u + m[5 * s];
+}
+
+static inline void times_A(const Vector *y, Index s, Vector *out, Index t) {
+    Vector y0 = y[0], y1 = y[s], y2 = y[2 * s], y3 = y[3 * s];
+    Vector p = y0 + y2, q = y1 + y3, r = y0 + 4 * y2, u = 2 * y1 + 8 * y3;
+    out[0] = y0;
+    out[t] = p + q;
+    out[2 * t] = p - q;
+    out[3 * t] = r + u;
+    out[4 * t] = r - u;
+    out[5 * t] = y3;
+}
+
+static inline void times_Gt(const Vector *u, Index s, Vector *out, Index t) {
+    Vector p = (u[s] + u[2 * s]) * (1.0f / 6), q = (u[2 * s] - u[s]) * (1.0f / 6);
+    Vector r = (u[3 * s] + u[4 * s]) * (1.0f / 24), w = (u[3 * s] - u[4 * s]) * (1.0f / 12);
+    out[0] = 0.25f * u[0] - p + r;
+    out[t] = q + w;
+    out[2 * t] = 4 * r - p + u[5 * s];
+}
+
+static inline void times_G(const Vector *g, Index s, Vector *out, Index t) {
+    Vector g0 = g[0], g1 = g[s], g2 = g[2 * s];
+    Vector even = (g0 + g2) * (-1.0f / 6), odd = g1 * (1.0f / 6);
+    Vector near = g0 * (1.0f / 24) + g2 * (1.0f / 6), far = g1 * (1.0f / 12);
+    out[0] = 0.25f * g0;
+    out[t] = even - odd;
+    out[2 * t] = even + odd;
+    out[3 * t] = near + far;
+    out[4 * t] = near - far;
+    out[5 * t] = g2;
+}
+
+/* ------------------------------------------------------------ whole images */
+
+typedef struct { Index row, column, height, width; } Window; /* of the image that a tile sees or makes */
+
+static inline Index tiles_along(Index length) { return (length + 3) / 4; }
+
+static inline int within(Window w, Index H, Index W) {
+    return w.row >= 0 && w.column >= 0 && w.row + w.height <= H && w.column + w.width <= W;
+}
+
+#define FOR_EACH_TILE(n, H, W)                                                                                     \
+    for (Index image = 0, tile = 0; image < (n); image++)                                                          \
+        for (Index y = 0; y < tiles_along(H); y++)                                                                 \
+            for (Index x = 0; x < tiles_along(W); x++, tile++)
+
+#define FOR_EACH_PIXEL(i, j, size)                                                                                 \
+    for (Index i = 0; i < (size); i++)                                                                             \
+        for (Index j = 0; j < (size); j++)
+
+static void spread(const float *d, float *V, Index n, Index H, Index W, Index C, Index T) {
+    FOR_EACH_TILE(n, H, W) {
+        Window seen = {4 * y - 1, 4 * x - 1, 6, 6};
+        int whole = within(seen, H, W);
+        const float *corner = d + ((image * H + seen.row) * W + seen.column) * C; /* outside of the image at its edges */
+        for (Index c = 0; c < C; c += LANES) {
+            Vector in[36], half[36], out[6];
+            FOR_EACH_PIXEL(i, j, 6) {
+                int there = whole || within((Window){seen.row + i, seen.column + j, 1, 1}, H, W);
+                in[6 * i + j] = there ? load(corner + (i * W + j) * C + c) : (Vector){0};
+            }
+            for (Index j = 0; j < 6; j++) times_Bt(in + j, 6, half + j, 6);
+            for (Index i = 0; i < 6; i++) {
+                times_Bt(half + 6 * i, 1, out, 1);
+                for (Index j = 0; j < 6; j++) store(V + ((6 * i + j) * T + tile) * C + c, out[j]);
+            }
+        }
+    }
+}
+
+static void gather_add(const float *V, float *d, Index n, Index H, Index W, Index C, Index T) {
+    FOR_EACH_TILE(n, H, W) {
+        Window seen = {4 * y - 1, 4 * x - 1, 6, 6};
+        int whole = within(seen, H, W);
+        float *corner = d + ((image * H + seen.row) * W + seen.column) * C;
+        for (Index c = 0; c < C; c += LANES) {
+            Vector in[6], half[36], out[6];
+            for (Index j = 0; j < 6; j++) {
+                for (Index i = 0; i < 6; i++) in[i] = load(V + ((6 * i + j) * T + tile) * C + c);
+                times_B(in, 1, half + j, 6);
+            }
+            for (Index i = 0; i < 6; i++) {
+                times_B(half + 6 * i, 1, out, 1);
+                for (Index j = 0; j < 6; j++)
+                    if (whole || within((Window){seen.row + i, seen.column + j, 1, 1}, H, W)) {
+                        float *pixel = corner + (i * W + j) * C + c;
+                        store(pixel, load(pixel) + out[j]);
+                    }
+            }
+        }
+    }
+}
+
+static void collect(const float *M, const float *bias, float *Y, Index n, Index H, Index W, Index C, Index T) {
+    FOR_EACH_TILE(n, H, W) {
+        Window made = {4 * y, 4 * x, 4, 4};
+        int whole = within(made, H, W);
+        float *corner = Y + ((image * H + made.row) * W + made.column) * C;
+        for (Index c = 0; c < C; c += LANES) {
+            Vector in[6], half[24], out[4], shift = bias ? load(bias + c) : (Vector){0};
+            for (Index j = 0; j < 6; j++) {
+                for (Index i = 0; i < 6; i++) in[i] = load(M + ((6 * i + j) * T + tile) * C + c);
+                times_At(in, 1, half + j, 6);
+            }
+            for (Index i = 0; i < 4; i++) {
+                times_At(half + 6 * i, 1, out, 1);
+                for (Index j = 0; j < 4; j++)
+                    if (whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W))
+                        store(corner + (i * W + j) * C + c, out[j] + shift);
+            }
+        }
+    }
+}
+
+static void distribute(const float *Y, float *M, Index n, Index H, Index W, Index C, Index T) {
+    FOR_EACH_TILE(n, H, W) {
+        Window made = {4 * y, 4 * x, 4, 4};
+        int whole = within(made, H, W);
+        const float *corner = Y + ((image * H + made.row) * W + made.column) * C;
+        for (Index c = 0; c < C; c += LANES) {
+            Vector in[16], half[24], out[6];
+            FOR_EACH_PIXEL(i, j, 4) {
+                int there = whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W);
+                in[4 * i + j] = there ? load(corner + (i * W + j) * C + c) : (Vector){0};
+            }
+            for (Index j = 0; j < 4; j++) times_A(in + j, 4, half + j, 4);
+            for (Index i = 0; i < 6; i++) {
+                times_A(half + 4 * i, 1, out, 1);
+                for (Index j = 0; j < 6; j++) store(M + ((6 * i + j) * T + tile) * C + c, out[j]);
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------ 36 matrix products */
+
+#define UNROLLED _Pragma("GCC unroll 16") for
+#define INLINED static inline __attribute__((always_inline))
+
+typedef struct { const float *at; Index row, column, next; } Left; /* steps between entries and between matrices */
+typedef struct { const float *at; Index row, next; } Right;        /* columns are neighbours */
+typedef struct { float *at; Index row, next; } Result;
+
+/* So many rows and vectors of a product, summed up in registers. */
+INLINED void panel(const int rows, const int vectors, Index inner, Left a, Right b, Result out, int add) {
+    Vector sum[TALL][WIDE];
+    UNROLLED (int r = 0; r < rows; r++) UNROLLED (int v = 0; v < vectors; v++)
+        sum[r][v] = (Vector){0};
+    for (Index k = 0; k < inner; k++) {
+        Vector right[WIDE];
+        UNROLLED (int v = 0; v < vectors; v++) right[v] = load(b.at + k * b.row + v * LANES);
+        UNROLLED (int r = 0; r < rows; r++) UNROLLED (int v = 0; v < vectors; v++)
+            sum[r][v] += a.at[r * a.row + k * a.column] * right[v];
+    }
+    UNROLLED (int r = 0; r < rows; r++) UNROLLED (int v = 0; v < vectors; v++) {
+        float *to = out.at + r * out.row + v * LANES; /* a sum of sums rounds less than one long sum */
+        store(to, add ? load(to) + sum[r][v] : sum[r][v]);
+    }
+}
+
+INLINED void column(const int vectors, Index rows, Index inner, Left a, Right b, Result out, int add) {
+#define DOWN(size) a.at += (size) * a.row, out.at += (size) * out.row, rows -= (size)
+    for (; rows >= TALL; DOWN(TALL)) panel(TALL, vectors, inner, a, b, out, add);
+    for (; rows >= 4; DOWN(4)) panel(4, vectors, inner, a, b, out, add);
+    for (; rows >= 1; DOWN(1)) panel(1, vectors, inner, a, b, out, add);
+}
+
+/* out = a b for each of 36, or added to what is there; a (rows, inner), b (inner, columns). */
+static void products(Index rows, Index inner, Index columns, Left a, Right b, Result out, int add) {
+    for (Index k = 0; k < 36; k++, a.at += a.next, b.at += b.next, out.at += out.next)
+        for (Index c = 0; c < columns; c += WIDE * LANES) {
+            Right here = {b.at + c, b.row, 0};
+            Result there = {out.at + c, out.row, 0};
+            if (c + WIDE * LANES <= columns) column(WIDE, rows, inner, a, here, there, add);
+            else column(1, rows, inner, a, here, there, add);
+        }
+}
+
+/* ------------------------------------------------------------ weights
+ *
+ * (rows, columns, 3, 3) in any order in memory, of which the steps tell; spread, they are (36, rows, columns), a little
+ * more apart than they are large: 36 places that are a power of two apart would get into each other's way in the cache. */
+
+typedef struct { Index row, column, down, right; } Steps;
+
+static inline Index apart(Index rows, Index columns) { return rows * columns + LANES; }
+
+static void spread_weights(const float *g, Steps steps, float *U, Index rows, Index columns) {
+    for (Index r = 0; r < rows; r++)
+        for (Index c = 0; c < columns; c += LANES) {
+            Vector in[9], half[18], out[6];
+            const float *from = g + r * steps.row + c * steps.column;
+            FOR_EACH_PIXEL(i, j, 3) {
+                float entries[LANES];
+                for (Index lane = 0; lane < LANES; lane++)
+                    entries[lane] = from[lane * steps.column + i * steps.down + j * steps.right];
+                in[3 * i + j] = load(entries);
+            }
+            for (Index j = 0; j < 3; j++) times_G(in + j, 3, half + j, 3);
+            for (Index i = 0; i < 6; i++) {
+                times_G(half + 3 * i, 1, out, 1);
+                for (Index j = 0; j < 6; j++) store(U + (6 * i + j) * apart(rows, columns) + r * columns + c, out[j]);
+            }
+        }
+}
+
+/* The transpose of it, to (9, rows, columns). */
+static void gather_weights(const float *U, float *g, Index rows, Index columns) {
+    for (Index place = 0; place < rows * columns; place += LANES) {
+        Vector in[6], half[18], out[3];
+        for (Index j = 0; j < 6; j++) {
+            for (Index i = 0; i < 6; i++) in[i] = load(U + (6 * i + j) * apart(rows, columns) + place);
+            times_Gt(in, 1, half + j, 6);
+        }
+        for (Index i = 0; i < 3; i++) {
+            times_Gt(half + 6 * i, 1, out, 1);
+            for (Index j = 0; j < 3; j++) store(g + (3 * i + j) * rows * columns + place, out[j]);
+        }
+    }
+}
+
+/* ------------------------------------------------------------ the convolution
+ *
+ * `scratch` has room for 36 * (2 * (C * O + LANES) + T * (C + O)) values, where T is the number of tiles of `together`
+ * images, or one more if that is even (as with weights: not a power of two). */
+
+static inline Index room(Index together, Index H, Index W) { return (together * tiles_along(H) * tiles_along(W)) | 1; }
+
+#define FOR_SOME_IMAGES(n, together)                                                                               \
+    for (Index first = 0, some; some = (n) - first < (together) ? (n) - first : (together), first < (n); first += some)
+
+void forward(const float *x, const float *g, const float *bias, float *y, float *scratch, Index O, Index C, Index g_O,
+             Index g_C, Index g_down, Index g_right, Index n, Index H, Index W, Index together) {
+    Index T = room(together, H, W), each = tiles_along(H) * tiles_along(W);
+    float *U = scratch, *V = U + 36 * apart(C, O), *M = V + 36 * T * C;
+    spread_weights(g, (Steps){g_C, g_O, g_down, g_right}, U, C, O);
+    FOR_SOME_IMAGES(n, together) {
+        spread(x + first * H * W * C, V, some, H, W, C, T);
+        products(some * each, C, O, (Left){V, C, 1, T * C}, (Right){U, O, apart(C, O)}, (Result){M, O, T * O}, 0);
+        collect(M, bias, y + first * H * W * O, some, H, W, O, T);
+    }
+}
+
+/* With M of dy: dV = M U, added up in dx, and dU = V^T M, from which dg (9, C, O) follows; dbias is the sum of dy.
+ * Without dx, or without dg and dbias, that part is left out. */
+void backward(const float *dy, const float *x, const float *g, float *dx, float *dg, float *dbias, float *scratch,
+              Index O, Index C, Index g_O, Index g_C, Index g_down, Index g_right, Index n, Index H, Index W,
+              Index together) {
+    Index T = room(together, H, W), each = tiles_along(H) * tiles_along(W);
+    float *U = scratch, *dU = U + 36 * apart(C, O), *V = dU + 36 * apart(C, O), *M = V + 36 * T * C;
+    if (dx) spread_weights(g, (Steps){g_O, g_C, g_down, g_right}, U, O, C);
+    FOR_SOME_IMAGES(n, together) {
+        distribute(dy + first * H * W * O, M, some, H, W, O, T);
+        if (dx) {
+            products(some * each, O, C, (Left){M, O, 1, T * O}, (Right){U, C, apart(O, C)}, (Result){V, C, T * C}, 0);
+            gather_add(V, dx + first * H * W * C, some, H, W, C, T);
+        }
+        if (dg) {
+            Left across = {V, 1, C, T * C};
+            spread(x + first * H * W * C, V, some, H, W, C, T);
+            products(C, some * each, O, across, (Right){M, O, T * O}, (Result){dU, O, apart(C, O)}, first > 0);
+            for (Index t = 0; t < some * each; t++) /* at position (1, 1) is the sum of a tile */
+                for (Index o = 0; o < O; o += LANES) store(dbias + o, load(dbias + o) + load(M + (7 * T + t) * O + o));
+        }
+    }
+    if (dg) gather_weights(dU, dg, C, O);
+}
+
+/* ------------------------------------------------------------ the weight gradients of single images
+ *
+ *     dg = G^T [ sum_t V_t M_t^T ] G        for each, as (O / LANES, C / ROWS, 9, ROWS, LANES)
+ *
+ * A block of ROWS x LANES weights at a time, so that what lies between the product and its transform never leaves the
+ * cache; and block after block in memory, where a gradient waits to be compared.
+ * `scratch` as above, for one image, and without the room for weights. */
+
+enum { ROWS = 8 };
+
+static inline void block(const float *V, const float *M, Index tiles, Index C, Index O, Index T, Vector (*dg)[ROWS]) {
+    Vector sums[36][ROWS], half[18];
+    for (Index k = 0; k < 36; k++)
+        for (Index r = 0; r < ROWS; r += SHORT) {
+            Left v = {V + k * T * C + r, 1, C, 0};
+            panel(SHORT, 1, tiles, v, (Right){M + k * T * O, O, 0}, (Result){(float *)&sums[k][r], LANES, 0}, 0);
+        }
+    for (Index r = 0; r < ROWS; r++) {
+        for (Index j = 0; j < 6; j++) times_Gt(&sums[j][r], 6 * ROWS, half + j, 6);
+        for (Index i = 0; i < 3; i++) times_Gt(half + 6 * i, 1, &dg[3 * i][r], ROWS);
+    }
+}
+
+#define FOR_EACH_BLOCK(c, o)                                                                                       \
+    for (Index o = 0; o < O; o += LANES)                                                                           \
+        for (Index c = 0; c < C; c += ROWS)
+
+#define FOR_EACH_WEIGHT(k, r)                                                                                      \
+    for (Index k = 0; k < 9; k++)                                                                                  \
+        for (Index r = 0; r < ROWS; r++)
+
+void weight_gradients(const float *dy, const float *x, float *dg, float *scratch, Index O, Index C, Index n, Index H,
+                      Index W) {
+    Index T = room(1, H, W), tiles = tiles_along(H) * tiles_along(W);
+    float *V = scratch, *M = V + 36 * T * C;
+    for (Index image = 0; image < n; image++, x += H * W * C, dy += H * W * O) {
+        spread(x, V, 1, H, W, C, T);
+        distribute(dy, M, 1, H, W, O, T);
+        FOR_EACH_BLOCK(c, o) {
+            Vector found[9][ROWS];
+            block(V + c, M + o, tiles, C, O, T, found);
+            FOR_EACH_WEIGHT(k, r) store(dg + (k * ROWS + r) * LANES, found[k][r]);
+            dg += 9 * ROWS * LANES;
+        }
+    }
+}
+
+/* || dg - other ||^2 for each, without ever writing dg; `other` may be absent. */
+void squared_differences(const float *dy, const float *x, const float *other, double *squares, float *scratch, Index O,
+                         Index C, Index n, Index H, Index W) {
+    Index T = room(1, H, W), tiles = tiles_along(H) * tiles_along(W);
+    float *V = scratch, *M = V + 36 * T * C;
+    for (Index image = 0; image < n; image++, x += H * W * C, dy += H * W * O) {
+        Doubles total = {0};
+        spread(x, V, 1, H, W, C, T);
+        distribute(dy, M, 1, H, W, O, T);
+        FOR_EACH_BLOCK(c, o) {
+            Vector found[9][ROWS], square = {0};
+            if (other) /* it waits in main memory: ask for it now, and have it when the block is done */
+                FOR_EACH_WEIGHT(k, r) __builtin_prefetch(other + (k * ROWS + r) * LANES);
+            block(V + c, M + o, tiles, C, O, T, found);
+            FOR_EACH_WEIGHT(k, r) {
+                Vector off = other ? found[k][r] - load(other + (k * ROWS + r) * LANES) : found[k][r];
+                square += off * off;
+            }
+            if (other) other += 9 * ROWS * LANES;
+            total += __builtin_convertvector(square, Doubles);
+        }
+        squares[image] = 0;
+        for (Index lane = 0; lane < LANES; lane++) squares[image] += total[lane];
+    }
+}

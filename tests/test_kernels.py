@@ -1,0 +1,380 @@
+"""Compiled convolutions give what torch gives, with or without a compiler, and stay within their memory."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import platform
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from isfl.kernels import FastConv2d, compiler, library, tiles, with_fast_convolutions
+from isfl.kernels.convolve import convolve
+from isfl.models.resnet import resnet8
+from isfl.smoothness.gradients import kept, squared_differences, squared_norms
+from isfl.smoothness.layers import fast_convolution
+from isfl.smoothness.tiled import Tiled
+
+needs_compiler = pytest.mark.skipif(not library.available(), reason="there is no C compiler")
+ROUNDING = 3e-5
+"""Of the largest value: what float32 and the many additions leave."""
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    found, expected = found.detach().double(), expected.detach().double()
+    assert found.shape == expected.shape
+    assert float((found - expected).abs().max()) <= ROUNDING * float(expected.abs().max())
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def in_double(x: Tensor, weight: Tensor, bias: Tensor | None, gradient: Tensor) -> list[Tensor]:
+    """The oracle: torch's convolution and its gradients in double precision."""
+    leaves = [t.detach().double().requires_grad_() for t in (x, weight, *(() if bias is None else (bias,)))]
+    result = F.conv2d(leaves[0], leaves[1], leaves[2] if bias is not None else None, padding=1)
+    return [result, *torch.autograd.grad(result, leaves, gradient.double())]
+
+
+def ours(x: Tensor, weight: Tensor, bias: Tensor | None, gradient: Tensor) -> list[Tensor]:
+    leaves = [t.detach().requires_grad_() for t in (x, weight, *(() if bias is None else (bias,)))]
+    result = convolve(leaves[0], leaves[1], leaves[2] if bias is not None else None)
+    return [result, *torch.autograd.grad(result, leaves, gradient)]
+
+
+# ------------------------------------------------------------ the convolution
+
+
+@needs_compiler
+@settings(deadline=None, max_examples=60)
+@given(
+    batch=st.integers(1, 5),
+    size=st.tuples(st.integers(1, 18), st.integers(1, 18)),
+    inputs=st.sampled_from([16, 32, 48]),
+    outputs=st.sampled_from([16, 48, 64]),
+    with_bias=st.booleans(),
+    channels_last=st.booleans(),
+    cached=st.sampled_from([1, 1 << 18, tiles.CACHED]),
+)
+def test_a_convolution_is_torchs(
+    batch: int,
+    size: tuple[int, int],
+    inputs: int,
+    outputs: int,
+    with_bias: bool,
+    channels_last: bool,
+    cached: int,
+) -> None:
+    """Whatever the sizes, the layout in memory, and how many images go together."""
+    x, weight = random(batch, inputs, *size, seed=1), random(outputs, inputs, 3, 3, seed=2)
+    if channels_last:
+        x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (x, weight))
+    bias = random(outputs, seed=3) if with_bias else None
+    gradient = random(batch, outputs, *size, seed=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "CACHED", cached)
+        found = ours(x, weight, bias, gradient)
+    for one, other in zip(found, in_double(x, weight, bias, gradient), strict=True):
+        close(one, other)
+
+
+@needs_compiler
+def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weight gradient is a third of the work, and the estimators never ask for it."""
+    asked: list[tuple[bool, bool]] = []
+    real = tiles.backward
+
+    def spy(
+        gradients: Tensor, images: Tensor, weight: Tensor, for_images: bool, for_weight: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        asked.append((for_images, for_weight))
+        return real(gradients, images, weight, for_images, for_weight)
+
+    monkeypatch.setattr(tiles, "backward", spy)
+    x, layer = random(2, 16, 8, 8, seed=0).requires_grad_(), FastConv2d(16, 16, 3, padding=1)
+    torch.autograd.grad(layer(x * 2).sum(), [x])
+    layer(x.detach()).sum().backward()
+    layer(x).sum().backward()
+    assert asked == [(True, False), (False, True), (True, True)]
+
+
+@needs_compiler
+def test_frozen_parameters_get_no_gradient() -> None:
+    layer = FastConv2d(16, 16, 3, padding=1)
+    layer.weight.requires_grad_(False)
+    layer(random(1, 16, 4, 4, seed=0)).sum().backward()
+    assert layer.weight.grad is None
+    assert layer.bias is not None and layer.bias.grad is not None and bool((layer.bias.grad == 16).all())
+
+
+# ------------------------------------------------------------ layers
+
+
+@needs_compiler
+def test_only_convolutions_that_suit_become_fast() -> None:
+    suit = [nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(16, 16, 3, padding="same", bias=False)]
+    others = [
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.Conv2d(16, 24, 3, padding=1),
+        nn.Conv2d(16, 16, 3),
+        nn.Conv2d(16, 16, 5, padding=1),
+        nn.Conv2d(16, 16, 3, padding=1, stride=2),
+        nn.Conv2d(16, 16, 3, padding=1, dilation=2),
+        nn.Conv2d(16, 16, 3, padding=1, groups=2),
+        nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect"),
+        type("Mine", (nn.Conv2d,), {})(16, 16, 3, padding=1),
+    ]
+    with_fast_convolutions(nn.ModuleList([*suit, *others]))
+    assert all(isinstance(layer, FastConv2d) for layer in suit)
+    assert not any(isinstance(layer, FastConv2d) for layer in others)
+
+
+@needs_compiler
+def test_a_fast_model_is_the_same_model() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        slow = resnet8((3, 32, 32), 10, width=0.5).eval()
+    fast = with_fast_convolutions(copy.deepcopy(slow))
+    assert sum(isinstance(layer, FastConv2d) for layer in fast.modules()) == 6
+    inputs, labels = random(6, 3, 32, 32, seed=1), torch.arange(6)
+    losses = [F.cross_entropy(model(inputs), labels) for model in (slow, fast)]
+    close(losses[1], losses[0])
+    gradients = [torch.autograd.grad(loss, list(m.parameters())) for loss, m in zip(losses, (slow, fast), strict=True)]
+    for one, other in zip(*gradients, strict=True):
+        close(other, one)
+    assert slow.state_dict().keys() == fast.state_dict().keys()
+    again = pickle.loads(pickle.dumps(copy.deepcopy(fast)))
+    assert torch.equal(again(inputs), fast(inputs))
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [random(2, 16, 6, 6, seed=0).double(), torch.empty(0, 16, 6, 6), random(16, 6, 6, seed=0)],
+    ids=["double", "empty batch", "one image"],
+)
+def test_other_inputs_go_torchs_way(inputs: Tensor) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layer = FastConv2d(16, 16, 3, padding=1).to(inputs.dtype)
+    assert torch.equal(layer(inputs), F.conv2d(inputs, layer.weight, layer.bias, padding=1))
+
+
+# ------------------------------------------------------------ gradients of single samples
+
+
+def sample_gradients(x: Tensor, gradient: Tensor) -> Tensor:
+    """The oracle: one backward pass a sample, in double precision."""
+    weight = torch.zeros(gradient.shape[1], x.shape[1], 3, 3, dtype=torch.float64, requires_grad=True)
+    rows = []
+    for i in range(len(x)):
+        result = F.conv2d(x[i : i + 1].double(), weight, padding=1)
+        rows.append(torch.autograd.grad(result, weight, gradient[i : i + 1].double())[0])
+    return torch.stack(rows)
+
+
+@needs_compiler
+@settings(deadline=None, max_examples=30)
+@given(
+    batch=st.integers(1, 4),
+    size=st.tuples(st.integers(1, 18), st.integers(1, 18)),
+    inputs=st.sampled_from([16, 48]),
+    outputs=st.sampled_from([16, 32]),
+)
+def test_gradients_of_single_samples(batch: int, size: tuple[int, int], inputs: int, outputs: int) -> None:
+    layer = FastConv2d(inputs, outputs, 3, padding=1)
+
+    def case(seed: int) -> tuple[Tiled, Tensor]:
+        x, gradient = random(batch, inputs, *size, seed=seed), random(batch, outputs, *size, seed=seed + 1)
+        found = fast_convolution(layer, x, gradient)["weight"]
+        assert isinstance(found, Tiled)
+        return found, sample_gradients(x, gradient)
+
+    (ours, a), (theirs, b) = case(0), case(2)
+    close(ours.dense(), a)
+    for found, expected in (
+        (squared_norms(ours), a),
+        (squared_norms(kept(ours)), a),
+        (squared_differences(ours, kept(theirs)), a - b),
+        (squared_differences(ours, b.float()), a - b),
+    ):
+        torch.testing.assert_close(found, (expected**2).flatten(1).sum(1), rtol=1e-4, atol=0.0)
+
+
+@needs_compiler
+def test_a_sample_without_a_finite_gradient_stays_that() -> None:
+    x, gradient = random(3, 16, 8, 8, seed=0), random(3, 16, 8, 8, seed=1)
+    x[1, 0, 0, 0] = torch.inf
+    found = Tiled(library.as_images(x), library.as_images(gradient))
+    for squares in (found.squared_norms(), squared_differences(found, kept(found))):
+        assert squares.isfinite().tolist() == [True, False, True]
+
+
+# ------------------------------------------------------------ the compiler
+
+SOURCE = "double twice(double x) { return 2 * x; }\n"
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A C file and a cache of its own; `CC` counts how often it is called in `calls`."""
+    if not library.available():
+        pytest.skip("there is no C compiler")
+    monkeypatch.setenv("ISFL_CACHE", str(tmp_path / "cache"))
+    real = compiler._compiler()
+    counting = tmp_path / "counting-cc"
+    counting.write_text(f'#!/bin/sh\necho called >> {tmp_path}/calls\nexec {real} "$@"\n', encoding="utf-8")
+    counting.chmod(0o755)
+    monkeypatch.setenv("CC", str(counting))
+    file = tmp_path / "twice.c"
+    file.write_text(SOURCE, encoding="utf-8")
+    return file
+
+
+def calls(source: Path) -> int:
+    return len((source.parent / "calls").read_text(encoding="utf-8").splitlines())
+
+
+def test_c_is_compiled_once_for_a_machine(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        assert compiler.compiled([source]) is not None
+    assert calls(source) == 1
+    source.write_text(SOURCE + "\n", encoding="utf-8")
+    assert compiler.compiled([source]) is not None
+    monkeypatch.setattr(compiler, "_processor", lambda: "another one")
+    assert compiler.compiled([source]) is not None
+    assert calls(source) == 3
+
+
+def test_a_damaged_library_is_compiled_again(source: Path) -> None:
+    assert compiler.compiled([source]) is not None
+    (kept,) = (source.parent / "cache/compiled").iterdir()
+    # Another file in its place: this process has the good one mapped.
+    kept.unlink()
+    kept.write_bytes(b"damaged")
+    assert compiler.compiled([source]) is not None
+    assert calls(source) == 2
+    assert len(kept.read_bytes()) > 1000
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs the right to give files away")
+def test_a_library_that_somebody_else_put_there_is_not_loaded(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiler.compiled([source]) is not None
+    (kept,) = (source.parent / "cache/compiled").iterdir()
+    os.chown(kept, 12345, 12345)
+    assert compiler.compiled([source]) is not None
+    assert calls(source) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (source.parent / "file").touch()
+    monkeypatch.setenv("ISFL_CACHE", str(source.parent / "file"))
+    assert compiler.compiled([source]) is not None
+
+
+@pytest.mark.parametrize("script", ["exit 1", "exit 0", "sleep 30"], ids=["fails", "makes nothing", "hangs"])
+def test_a_compiler_that_does_not_work_is_done_without(
+    script: str, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = source.parent / "broken-cc"
+    broken.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    monkeypatch.setattr(compiler, "PATIENCE", 0.5)
+    assert compiler.compiled([source]) is None
+
+
+def test_without_a_compiler_torch_does_everything(tmp_path: Path) -> None:
+    code = """
+        import torch
+        from isfl.kernels import FastConv2d, available, with_fast_convolutions
+        layer = with_fast_convolutions(torch.nn.Conv2d(16, 16, 3, padding=1))
+        assert not available() and type(layer) is torch.nn.Conv2d
+        sent = FastConv2d(16, 16, 3, padding=1)  # as it would come from a machine with a compiler
+        sent.load_state_dict(layer.state_dict())
+        x = torch.randn(1, 16, 4, 4)
+        print(torch.equal(layer(x), sent(x)))
+    """
+    environment = {**os.environ, "PATH": str(tmp_path), "ISFL_CACHE": str(tmp_path / "cache")}
+    environment.pop("CC", None)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "True"
+
+
+# ------------------------------------------------------------ memory
+
+
+PROBE = """
+    import torch
+    import torch.nn.functional as F
+    from isfl.kernels import compiler, library, tiles
+    from isfl.kernels.convolve import convolve
+
+    compiler.FLAGS = (*compiler.FLAGS, {flags})
+    real = tiles._scratch
+    tiles._scratch = lambda *sizes: torch.empty(real(*sizes).numel() - {short})
+    assert library.available()
+    sizes = ((1, 16, 16, 1, 1), (3, 16, 32, 5, 7), (5, 48, 16, 9, 4), (2, 32, 64, 16, 14))
+    for tiles.CACHED in (1, 1 << 18):
+        for n, c, o, height, width in sizes:
+            leaves = [torch.randn(n, c, height, width), torch.randn(o, c, 3, 3), torch.randn(o)]
+            doubles = [leaf.double().requires_grad_() for leaf in leaves]
+            images, gradients = library.as_images(leaves[0]), torch.randn(n, height, width, o)
+            for leaf in leaves:
+                leaf.requires_grad_()
+            found = torch.autograd.grad((convolve(*leaves) ** 2).sum(), leaves)
+            truth = torch.autograd.grad((F.conv2d(*doubles, padding=1) ** 2).sum(), doubles)
+            for one, other in zip(found, truth):
+                assert float((one - other).abs().max()) <= 1e-4 * float(other.abs().max())
+            blocks = tiles.weight_gradients(gradients, images)
+            assert float(tiles.squared_differences(gradients, images, blocks).max()) == 0.0
+            squares = tiles.squared_differences(gradients, images, None)
+            assert torch.allclose(squares, blocks.double().flatten(1).square().sum(1), rtol=1e-5)
+    print("lanes", library.lanes())
+"""
+
+
+def probe(
+    tmp_path: Path, flags: tuple[str, ...], short: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """All functions on sizes with edges, in a process of its own, compiled with these flags."""
+    code = textwrap.dedent(PROBE).format(flags="".join(f"{flag!r}, " for flag in flags), short=short)
+    chosen = {**os.environ, "ISFL_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run([sys.executable, "-c", code], env=chosen, capture_output=True, text=True, timeout=120)
+
+
+@needs_compiler
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86")
+@pytest.mark.parametrize(("flag", "lanes"), [("-mno-avx512f", 8), ("-mno-avx", 4)])
+def test_processors_with_shorter_vectors(flag: str, lanes: int, tmp_path: Path) -> None:
+    done = probe(tmp_path, (flag,))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout.split()[-1]) <= lanes
+
+
+@needs_compiler
+@pytest.mark.parametrize("short", [0, 16], ids=["as it is", "scratch too small"])
+def test_nothing_outside_of_its_memory_is_touched(short: int, tmp_path: Path) -> None:
+    """Under AddressSanitizer; which is seen to see a vector too few."""
+    name = "libasan.so"
+    found = subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, timeout=20)
+    sanitizer = found.stdout.strip()
+    if found.returncode != 0 or sanitizer in ("", name):
+        pytest.skip("the compiler has no AddressSanitizer")
+    flags = ("-O1", "-g", "-fsanitize=address")
+    done = probe(tmp_path, flags, short, LD_PRELOAD=sanitizer, ASAN_OPTIONS="detect_leaks=0")
+    if short:
+        assert done.returncode != 0 and "heap-buffer-overflow" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr[-2000:]
