@@ -170,6 +170,24 @@ def test_other_inputs_go_torchs_way(inputs: Tensor) -> None:
     assert torch.equal(layer(inputs), F.conv2d(inputs, layer.weight, layer.bias, padding=1))
 
 
+def test_the_wrong_number_of_channels_is_torchs_to_complain_of() -> None:
+    """The compiled functions would read what is not theirs."""
+    with pytest.raises(RuntimeError, match="to have 16 channels, but got 32"):
+        FastConv2d(16, 16, 3, padding=1)(random(2, 32, 6, 6, seed=0))
+
+
+@needs_compiler
+def test_parameters_may_lie_anywhere_in_memory() -> None:
+    layer = FastConv2d(16, 16, 3, padding=1)
+    x, gradient = random(2, 16, 6, 6, seed=0), random(2, 16, 6, 6, seed=1)
+    weight, bias = random(16, 3, 3, 2, 16, seed=2)[..., 1, :].permute(3, 0, 1, 2), random(16, 2, seed=3)[:, 0]
+    layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
+    assert not layer.weight.is_contiguous() and not layer.bias.is_contiguous()
+    for one, other in zip(ours(x, weight, bias, gradient), in_double(x, weight, bias, gradient), strict=True):
+        close(one, other)
+    close(layer(x), F.conv2d(x.double(), weight.double(), bias.double(), padding=1))
+
+
 # ------------------------------------------------------------ gradients of single samples
 
 

@@ -41,16 +41,18 @@ def available() -> bool:
 
 def lanes() -> int:
     """How long this machine's vectors are."""
-    library = _library()
-    assert library is not None
-    return int(library.lanes())
+    return int(_surely().lanes())
 
 
 def call(name: str, *arguments: Tensor | int | None) -> None:
     """Tensors are float32 (squares: float64) on the CPU, and laid out as the C file says: nothing is checked there."""
+    getattr(_surely(), name)(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
+
+
+def _surely() -> ctypes.CDLL:
     library = _library()
     assert library is not None, "no compiled functions on this machine"
-    getattr(library, name)(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
+    return library
 
 
 def takes(*tensors: Tensor) -> bool:
