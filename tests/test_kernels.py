@@ -9,8 +9,12 @@ import platform
 import subprocess
 import sys
 import textwrap
+import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,12 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from isfl.kernels import FastConv2d, compiler, library, tiles, with_fast_convolutions
+from isfl import lipschitz
+from isfl.kernels import FastConv2d, library, tiles, with_fast_convolutions
 from isfl.kernels.convolve import convolve
 from isfl.models.resnet import resnet8
 from isfl.smoothness.gradients import kept, squared_differences, squared_norms
 from isfl.smoothness.layers import fast_convolution
 from isfl.smoothness.tiled import Tiled
+from tests.zoo import by_definition
 
 needs_compiler = pytest.mark.skipif(not library.available(), reason="there is no C compiler")
 ROUNDING = 3e-5
@@ -238,96 +244,41 @@ def test_a_sample_without_a_finite_gradient_stays_that() -> None:
         assert squares.isfinite().tolist() == [True, False, True]
 
 
-# ------------------------------------------------------------ the compiler
+class Twice(nn.Module):
+    """One convolution, used twice."""
 
-SOURCE = "double twice(double x) { return 2 * x; }\n"
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.again = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.last = nn.Linear(16, 4)
 
-
-@pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A C file and a cache of its own; `CC` counts how often it is called in `calls`."""
-    if not library.available():
-        pytest.skip("there is no C compiler")
-    monkeypatch.setenv("ISFL_CACHE", str(tmp_path / "cache"))
-    real = compiler._compiler()
-    counting = tmp_path / "counting-cc"
-    counting.write_text(f'#!/bin/sh\necho called >> {tmp_path}/calls\nexec {real} "$@"\n', encoding="utf-8")
-    counting.chmod(0o755)
-    monkeypatch.setenv("CC", str(counting))
-    file = tmp_path / "twice.c"
-    file.write_text(SOURCE, encoding="utf-8")
-    return file
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.again(self.again(self.first(x)).tanh()).tanh()  # smooth: no kink for rounding to decide about
+        out: Tensor = self.last(x.mean((2, 3)))
+        return out
 
 
-def calls(source: Path) -> int:
-    return len((source.parent / "calls").read_text(encoding="utf-8").splitlines())
-
-
-def test_c_is_compiled_once_for_a_machine(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(3):
-        assert compiler.compiled([source]) is not None
-    assert calls(source) == 1
-    source.write_text(SOURCE + "\n", encoding="utf-8")
-    assert compiler.compiled([source]) is not None
-    monkeypatch.setattr(compiler, "_processor", lambda: "another one")
-    assert compiler.compiled([source]) is not None
-    assert calls(source) == 3
-
-
-def test_a_damaged_library_is_compiled_again(source: Path) -> None:
-    assert compiler.compiled([source]) is not None
-    (kept,) = (source.parent / "cache/compiled").iterdir()
-    # Another file in its place: this process has the good one mapped.
-    kept.unlink()
-    kept.write_bytes(b"damaged")
-    assert compiler.compiled([source]) is not None
-    assert calls(source) == 2
-    assert len(kept.read_bytes()) > 1000
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="needs the right to give files away")
-def test_a_library_that_somebody_else_put_there_is_not_loaded(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiler.compiled([source]) is not None
-    (kept,) = (source.parent / "cache/compiled").iterdir()
-    os.chown(kept, 12345, 12345)
-    assert compiler.compiled([source]) is not None
-    assert calls(source) == 2
-
-
-def test_a_cache_that_cannot_be_written_is_no_obstacle(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (source.parent / "file").touch()
-    monkeypatch.setenv("ISFL_CACHE", str(source.parent / "file"))
-    assert compiler.compiled([source]) is not None
-
-
-@pytest.mark.parametrize("script", ["exit 1", "exit 0", "sleep 30"], ids=["fails", "makes nothing", "hangs"])
-def test_a_compiler_that_does_not_work_is_done_without(
-    script: str, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = source.parent / "broken-cc"
-    broken.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    broken.chmod(0o755)
-    monkeypatch.setenv("CC", str(broken))
-    monkeypatch.setattr(compiler, "PATIENCE", 0.5)
-    assert compiler.compiled([source]) is None
-
-
-def test_without_a_compiler_torch_does_everything(tmp_path: Path) -> None:
-    code = """
-        import torch
-        from isfl.kernels import FastConv2d, available, with_fast_convolutions
-        layer = with_fast_convolutions(torch.nn.Conv2d(16, 16, 3, padding=1))
-        assert not available() and type(layer) is torch.nn.Conv2d
-        sent = FastConv2d(16, 16, 3, padding=1)  # as it would come from a machine with a compiler
-        sent.load_state_dict(layer.state_dict())
-        x = torch.randn(1, 16, 4, 4)
-        print(torch.equal(layer(x), sent(x)))
-    """
-    environment = {**os.environ, "PATH": str(tmp_path), "ISFL_CACHE": str(tmp_path / "cache")}
-    environment.pop("CC", None)
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "True"
+@needs_compiler
+@pytest.mark.parametrize("network", [Twice, partial(resnet8, (3, 32, 32), 4, 0.5)], ids=["a layer twice", "ResNet8"])
+@pytest.mark.parametrize("gap", [0.1, 1e-4])
+def test_lipschitz_values_are_those_of_their_definition(network: Callable[[], nn.Module], gap: float) -> None:
+    """In double precision and with torch's convolutions; also between models that are nearly equal."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        center = network()
+        local = copy.deepcopy(center)
+        with torch.no_grad():
+            for p in local.parameters():
+                p.add_(gap * p.norm() / p.numel() ** 0.5 * torch.randn(p.shape))
+        inputs, labels = torch.randn(8, 3, 32, 32), torch.arange(8) % 4
+    doubles = [copy.deepcopy(model).double() for model in (local, center)]
+    expected = by_definition(doubles[:1], doubles[1], inputs.double(), labels, 4)
+    for model in (local, center):
+        with_fast_convolutions(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # batched, not one sample at a time
+        found = lipschitz([local], center, inputs, labels, 4)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 # ------------------------------------------------------------ memory

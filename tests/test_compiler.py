@@ -1,0 +1,102 @@
+"""C is compiled once and kept, and nothing depends on there being a compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from isfl.kernels import compiler, library
+
+SOURCE = "double twice(double x) { return 2 * x; }\n"
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A C file and a cache of its own; `CC` counts how often it is called in `calls`."""
+    if not library.available():
+        pytest.skip("there is no C compiler")
+    monkeypatch.setenv("ISFL_CACHE", str(tmp_path / "cache"))
+    real = compiler._compiler()
+    counting = tmp_path / "counting-cc"
+    counting.write_text(f'#!/bin/sh\necho called >> {tmp_path}/calls\nexec {real} "$@"\n', encoding="utf-8")
+    counting.chmod(0o755)
+    monkeypatch.setenv("CC", str(counting))
+    file = tmp_path / "twice.c"
+    file.write_text(SOURCE, encoding="utf-8")
+    return file
+
+
+def calls(source: Path) -> int:
+    return len((source.parent / "calls").read_text(encoding="utf-8").splitlines())
+
+
+def test_c_is_compiled_once_for_a_machine(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        assert compiler.compiled([source]) is not None
+    assert calls(source) == 1
+    source.write_text(SOURCE + "\n", encoding="utf-8")
+    assert compiler.compiled([source]) is not None
+    monkeypatch.setattr(compiler, "_processor", lambda: "another one")
+    assert compiler.compiled([source]) is not None
+    assert calls(source) == 3
+
+
+def test_a_damaged_library_is_compiled_again(source: Path) -> None:
+    assert compiler.compiled([source]) is not None
+    (kept,) = (source.parent / "cache/compiled").iterdir()
+    # Another file in its place: this process has the good one mapped.
+    kept.unlink()
+    kept.write_bytes(b"damaged")
+    assert compiler.compiled([source]) is not None
+    assert calls(source) == 2
+    assert len(kept.read_bytes()) > 1000
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs the right to give files away")
+def test_a_library_that_somebody_else_put_there_is_not_loaded(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiler.compiled([source]) is not None
+    (kept,) = (source.parent / "cache/compiled").iterdir()
+    os.chown(kept, 12345, 12345)
+    assert compiler.compiled([source]) is not None
+    assert calls(source) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (source.parent / "file").touch()
+    monkeypatch.setenv("ISFL_CACHE", str(source.parent / "file"))
+    assert compiler.compiled([source]) is not None
+
+
+@pytest.mark.parametrize("script", ["exit 1", "exit 0", "sleep 30"], ids=["fails", "makes nothing", "hangs"])
+def test_a_compiler_that_does_not_work_is_done_without(
+    script: str, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = source.parent / "broken-cc"
+    broken.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    monkeypatch.setattr(compiler, "PATIENCE", 0.5)
+    assert compiler.compiled([source]) is None
+
+
+def test_without_a_compiler_torch_does_everything(tmp_path: Path) -> None:
+    code = """
+        import torch
+        from isfl.kernels import FastConv2d, available, with_fast_convolutions
+        layer = with_fast_convolutions(torch.nn.Conv2d(16, 16, 3, padding=1))
+        assert not available() and type(layer) is torch.nn.Conv2d
+        sent = FastConv2d(16, 16, 3, padding=1)  # as it would come from a machine with a compiler
+        sent.load_state_dict(layer.state_dict())
+        x = torch.randn(1, 16, 4, 4)
+        print(torch.equal(layer(x), sent(x)))
+    """
+    environment = {**os.environ, "PATH": str(tmp_path), "ISFL_CACHE": str(tmp_path / "cache")}
+    environment.pop("CC", None)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "True"
