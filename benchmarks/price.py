@@ -32,7 +32,7 @@ BARS = {"ISFL, exact": 1.12, "ISFL, last-layer": 1.04}
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    shrink, turns = (10, 3) if quick else (2, 2)
+    shrink, turns = (10, 3) if quick else (4, 2)
     torch.set_num_threads(1)
     try:
         worlds = {name: _World(scheme, shrink) for name, scheme in SCHEMES.items()}

@@ -27,7 +27,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return tiles.forward(as_images(x), weight, None if bias is None else bias.contiguous()).permute(0, 3, 1, 2)
+        return tiles.forward(as_images(x), weight, None if bias is None else bias.contiguous())
 
     @staticmethod
     @once_differentiable

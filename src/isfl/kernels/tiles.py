@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -15,10 +17,11 @@ decides which images go together: the same bits whoever computes."""
 
 
 def forward(images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """(n, H, W, O)."""
-    out = images.new_empty(*images.shape[:3], len(weight))
+    """(n, O, H, W), with channels last; not a view, of which users of autograd would make copies."""
+    n, height, width, _ = images.shape
+    out = torch.empty((n, len(weight), height, width), memory_format=torch.channels_last)
     together, scratch = _together(images, weight)
-    call("forward", images, weight, bias, out, scratch, *_weight(weight), *images.shape[:3], together)
+    call("forward", images, weight, bias, out, scratch, *_weight(weight), n, height, width, together)
     return out
 
 
@@ -43,7 +46,7 @@ def weight_gradients(gradients: Tensor, images: Tensor) -> Tensor:
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
     out = images.new_empty(n, outputs // lanes(), inputs // ROWS, 9, ROWS, lanes())
-    scratch = _scratch(images, inputs + outputs, 1)
+    scratch = _scratch(36 * _values(images, inputs + outputs, 1))
     call("weight_gradients", gradients, images, out, scratch, outputs, inputs, n, height, width)
     return out
 
@@ -53,7 +56,7 @@ def squared_differences(gradients: Tensor, images: Tensor, other: Tensor | None)
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
     out = torch.empty(n, dtype=torch.float64)
-    scratch = _scratch(images, inputs + outputs, 1)
+    scratch = _scratch(36 * _values(images, inputs + outputs, 1))
     call("squared_differences", gradients, images, other, out, scratch, outputs, inputs, n, height, width)
     return out
 
@@ -67,11 +70,25 @@ def _together(images: Tensor, weight: Tensor) -> tuple[int, Tensor]:
     """How many images go together, and memory for the weights' and tiles' values between the transforms."""
     channels = weight.shape[0] + weight.shape[1]
     together = max(1, min(len(images), CACHED // (4 * 36 * _tiles(images) * channels)))
-    return together, _scratch(images, channels, together, 2 * (weight.shape[0] * weight.shape[1] + lanes()))
+    weights = 2 * (weight.shape[0] * weight.shape[1] + lanes())
+    return together, _scratch(36 * (weights + _values(images, channels, together)))
 
 
-def _scratch(images: Tensor, channels: int, together: int, weights: int = 0) -> Tensor:
-    return images.new_empty(36 * (weights + (together * _tiles(images) | 1) * channels))
+def _values(images: Tensor, channels: int, together: int) -> int:
+    """Of so many images' tiles, at each of 36 positions."""
+    return (together * _tiles(images) | 1) * channels
+
+
+_memory = threading.local()
+
+
+def _scratch(size: int) -> Tensor:
+    """So many values to write to, or more. The same memory every time: a hole in the heap for every call, gone again
+    after it, would keep larger things from fitting in."""
+    held: Tensor | None = getattr(_memory, "held", None)
+    if held is None or held.numel() < size:
+        held = _memory.held = torch.empty(size)
+    return held
 
 
 def _tiles(images: Tensor) -> int:
