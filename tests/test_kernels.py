@@ -18,23 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from isfl.kernels import FastConv2d, library, tiles, with_fast_convolutions
+from isfl.kernels import FastConv2d, tiles, with_fast_convolutions
 from isfl.kernels.convolve import convolve
 from isfl.models.resnet import resnet8
-
-needs_compiler = pytest.mark.skipif(not library.available(), reason="there is no C compiler")
-ROUNDING = 3e-5
-"""Of the largest value: what float32 and the many additions leave."""
-
-
-def close(found: Tensor, expected: Tensor) -> None:
-    found, expected = found.detach().double(), expected.detach().double()
-    assert found.shape == expected.shape
-    assert float((found - expected).abs().max()) <= ROUNDING * float(expected.abs().max())
-
-
-def random(*shape: int, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+from tests.convolutions import close, needs_compiler, random
 
 
 def in_double(x: Tensor, weight: Tensor, bias: Tensor | None, gradient: Tensor) -> list[Tensor]:

@@ -21,7 +21,7 @@ from isfl.models.resnet import resnet8
 from isfl.smoothness.gradients import kept, squared_differences, squared_norms
 from isfl.smoothness.layers import fast_convolution
 from isfl.smoothness.tiled import Tiled
-from tests.test_kernels import close, needs_compiler, random
+from tests.convolutions import close, needs_compiler, random
 from tests.zoo import by_definition
 
 
