@@ -253,11 +253,12 @@ def test_a_process_that_is_about_to_end_may_be_waited_for(tmp_path: Path) -> Non
             assert ended.is_set()
 
 
-def test_another_version_of_torch_is_warned_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "name"), [("versions", "torch"), ("machine", "convolutions")])
+def test_what_changes_bits_is_warned_of(part: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     stop_after(path, 2)
     written = json.loads((path / "run.json").read_text())
-    written["versions"]["torch"] = "1.0"
+    written[part][name] = "1.0"
     (path / "run.json").write_text(json.dumps(written))
-    with pytest.warns(UserWarning, match=r"started elsewhere \(torch 1.0 -> "):
+    with pytest.warns(UserWarning, match=rf"started elsewhere \({name} 1.0 -> "):
         resume(path)
