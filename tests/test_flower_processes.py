@@ -83,16 +83,18 @@ def test_a_killed_simulation_goes_on_with_the_same_bits(config: Path, local: tup
 def test_a_killed_server_goes_on_with_the_same_bits(
     local: tuple[str, Path], config: Path, federation: Deployment, tmp_path: Path
 ) -> None:
-    """SuperLink and server app die; `up` brings the SuperLink back, `resume` the run."""
+    """SuperLink and server app die; `up` brings the SuperLink back with fresh SuperNodes, `resume` the run."""
     out = tmp_path / "run"
     process = begun(config, out, "--connection", str(federation.directory))
-    (superlink,) = [process for process in alive(federation.directory) if process.name == "superlink"]
+    before = alive(federation.directory)
+    (superlink,) = [process for process in before if process.name == "superlink"]
     os.killpg(superlink.pid, signal.SIGKILL)
     wait_for(lambda: superlink not in alive(federation.directory), 10)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 2 and "isfl resume" in said and "Traceback" not in said
     assert len(lines(out)) < 3
     up(federation.directory, 3, secure=False, tell=print)
+    assert len(alive(federation.directory)) == 4 and not {*before} & {*alive(federation.directory)}
     isfl("resume", str(out))
     assert digest(out) == digest(local[1])
 

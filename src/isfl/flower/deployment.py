@@ -61,6 +61,12 @@ def up(
             processes["superlink"] = start(directory, "superlink", _superlink(deployment), directory / FLOWER_HOME)
             record(directory, processes)
         _listening(deployment, processes["superlink"], seconds)
+        if running and "superlink" not in running:
+            # A SuperNode that was handed a message of a run that is over by then keeps that answer for the next run,
+            # and from then on gives every answer one message late. What clients remember is on disk.
+            tell("the SuperLink is back; the SuperNodes are started anew")
+            stop(list(running.values()))
+            running = {}
         if secure:
             _register(deployment, tell)
         for k in range(clients):

@@ -90,7 +90,10 @@ class Roster:
                 del self._asked[number]
             elif time.monotonic() > self._deadline[node]:
                 del self._asked[number]
-                self.reach.tell(f"node {node} did not say within {self.seconds:.0f} s who it is; it is asked again")
+                self.reach.tell(
+                    f"node {node} did not say within {self.seconds:.0f} s who it is; it is asked again "
+                    "(if that does not help, start its SuperNode anew)"
+                )
         known = {*self.node_of.values(), *self._seconds, *self._strangers, *self._asked.values()}
         if new := sorted(present - known):
             content, lives = self.question(), self.seconds + PATIENCE
