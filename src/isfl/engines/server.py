@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import shutil
 import tempfile
@@ -103,7 +102,7 @@ class ServerSide:
         plan = plan_estimate(
             module, inputs.to(device), labels.to(device), self.num_classes, method=self.settings.estimator
         )
-        distances = [distance(other, module) for other in Loaded(copy.deepcopy(module), local)]
+        distances = [distance(other, module) for other in Loaded(self._place.spare, local)]
         return conclude(plan, self._workers().measure(plan, local, reference), distances)
 
     def with_statistics(self, model: Weights) -> Weights:

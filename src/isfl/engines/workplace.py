@@ -6,6 +6,7 @@ import copy
 import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, overload
 
@@ -56,13 +57,18 @@ class Workplace:
 
     def measure(self, plan: Plan, part: int, local: Sequence[Weights], reference: Weights) -> Measurements:
         """One part of the Lipschitz estimate, for all local models."""
-        models = Loaded(copy.deepcopy(self.model), local)
+        models = Loaded(self.spare, local)
         inputs, labels = self.data["public"].everything()
         return measure_part(plan, part, models, self.loaded(reference), inputs.to(self.device), labels.to(self.device))
 
     def outcomes(self, place: Place, start: int, stop: int, model: Weights) -> Outcomes:
         """How the model does on these rows of a data set."""
         return outcomes(self.loaded(model), self.data[place].rows(start, stop))
+
+    @cached_property
+    def spare(self) -> nn.Module:
+        """Another such model, for those that are compared with what is loaded into the first."""
+        return copy.deepcopy(self.model)
 
     def loaded(self, weights: Weights) -> nn.Module:
         self.model.load_state_dict(weights)
@@ -74,6 +80,7 @@ class Loaded(Sequence[nn.Module]):
 
     def __init__(self, module: nn.Module, weights: Sequence[Weights]) -> None:
         self.module, self.weights = module, weights
+        self._state = module.state_dict()  # the very tensors: asking for them takes longer than filling them
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -85,7 +92,8 @@ class Loaded(Sequence[nn.Module]):
     def __getitem__(self, index: int | slice) -> nn.Module | Sequence[nn.Module]:
         if isinstance(index, slice):
             return Loaded(self.module, self.weights[index])
-        self.module.load_state_dict(self.weights[index])
+        for name, value in self.weights[index].items():
+            self._state[name].copy_(value)
         return self.module
 
 
