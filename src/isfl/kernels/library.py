@@ -17,8 +17,9 @@ CHANNELS = 16
 _SIGNATURES = {
     "forward": (5, 10),
     "backward": (7, 10),
-    "weight_gradients": (4, 5),
-    "squared_differences": (5, 5),
+    "weight_gradients": (5, 5),
+    "squared_differences": (6, 5),
+    "channel_sums": (5, 3),
 }
 """Pointers and sizes that a function takes."""
 

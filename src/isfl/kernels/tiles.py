@@ -30,7 +30,7 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Gradients with respect to images, weights and bias, of the gradients of the outputs (n, H, W, O)."""
     outputs, inputs = weight.shape[:2]
-    dimages = torch.zeros_like(images) if for_images else None
+    dimages = torch.empty_like(images) if for_images else None
     dweight = weight.new_empty(9, inputs, outputs) if for_weight else None
     dbias = weight.new_zeros(outputs) if for_weight else None
     together, scratch = _together(images, weight)
@@ -41,24 +41,33 @@ def backward(
     return dimages, dweight, dbias
 
 
-def weight_gradients(gradients: Tensor, images: Tensor) -> Tensor:
-    """(n, O / lanes, C / ROWS, 9, ROWS, lanes): the gradient of the weights for each image alone, in blocks."""
+def weight_gradients(gradients: Tensor, images: Tensor, scale: Tensor | None = None) -> Tensor:
+    """(n, O / lanes, C / ROWS, 9, ROWS, lanes): the gradient of the weights for each image alone, in blocks; of every
+    output times its `scale` (O,), if there is one."""
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
     out = images.new_empty(n, outputs // lanes(), inputs // ROWS, 9, ROWS, lanes())
     scratch = _scratch(36 * _values(images, inputs + outputs, 1))
-    call("weight_gradients", gradients, images, out, scratch, outputs, inputs, n, height, width)
+    call("weight_gradients", gradients, images, scale, out, scratch, outputs, inputs, n, height, width)
     return out
 
 
-def squared_differences(gradients: Tensor, images: Tensor, other: Tensor | None) -> Tensor:
+def squared_differences(gradients: Tensor, images: Tensor, other: Tensor | None, scale: Tensor | None = None) -> Tensor:
     """(n,) `|| weight gradient - other ||^2` in double precision; `other` as `weight_gradients` gives it, or zero."""
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
     out = torch.empty(n, dtype=torch.float64)
     scratch = _scratch(36 * _values(images, inputs + outputs, 1))
-    call("squared_differences", gradients, images, other, out, scratch, outputs, inputs, n, height, width)
+    call("squared_differences", gradients, images, scale, other, out, scratch, outputs, inputs, n, height, width)
     return out
+
+
+def channel_sums(gradients: Tensor, values: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, C) `sum g` and `sum g (z - shift)` over the pixels of each image."""
+    n, height, width, channels = gradients.shape
+    sums, products = gradients.new_empty(n, channels), gradients.new_empty(n, channels)
+    call("channel_sums", gradients, values, shift, sums, products, n, height * width, channels)
+    return sums, products
 
 
 def _weight(weight: Tensor) -> tuple[int, ...]:

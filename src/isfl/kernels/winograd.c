@@ -331,6 +331,7 @@ void backward(const float *dy, const float *x, const float *g, float *dx, float 
         distribute(dy + first * H * W * O, M, some, H, W, O, T);
         if (dx) {
             products(some * each, O, C, (Left){M, O, 1, T * O}, (Right){U, C, apart(O, C)}, (Result){V, C, T * C}, 0);
+            __builtin_memset(dx + first * H * W * C, 0, some * H * W * C * sizeof(float));
             gather_add(V, dx + first * H * W * C, some, H, W, C, T);
         }
         if (dg) {
@@ -346,37 +347,45 @@ void backward(const float *dy, const float *x, const float *g, float *dx, float 
 
 /* ------------------------------------------------------------ the weight gradients of single images
  *
- *     dg = G^T [ sum_t V_t M_t^T ] G        for each, as (O / LANES, C / ROWS, 9, ROWS, LANES)
+ *     dg = scale * G^T [ sum_t V_t M_t^T ] G        for each, as (O / LANES, C / ROWS, 9, ROWS, LANES)
  *
- * A block of ROWS x LANES weights at a time, so that what lies between the product and its transform never leaves the
- * cache; and block after block in memory, where a gradient waits to be compared.
+ * with a scale for each output, if there is one. A block of ROWS x LANES weights at a time, so that what lies between
+ * the product and its transform never leaves the cache; and block after block in memory, where a gradient waits to be
+ * compared.
  * `scratch` as above, for one image, and without the room for weights. */
 
-enum { ROWS = 8 };
+enum { ROWS = 8, BLOCK = 9 * ROWS * LANES };
 
-static inline void block(const float *V, const float *M, Index tiles, Index C, Index O, Index T, Vector (*dg)[ROWS]) {
-    Vector sums[36][ROWS], half[18];
-    for (Index k = 0; k < 36; k++)
-        for (Index r = 0; r < ROWS; r += SHORT) {
-            Left v = {V + k * T * C + r, 1, C, 0};
-            panel(SHORT, 1, tiles, v, (Right){M + k * T * O, O, 0}, (Result){(float *)&sums[k][r], LANES, 0}, 0);
-        }
-    for (Index r = 0; r < ROWS; r++) {
-        for (Index j = 0; j < 6; j++) times_Gt(&sums[j][r], 6 * ROWS, half + j, 6);
-        for (Index i = 0; i < 3; i++) times_Gt(half + 6 * i, 1, &dg[3 * i][r], ROWS);
+#define FOR_EACH_WEIGHT(k, r)                                                                                      \
+    for (Index k = 0; k < 9; k++)                                                                                  \
+        for (Index r = 0; r < ROWS; r++)
+
+static inline void block(const float *V, const float *M, const float *scale, const float *next, Index tiles, Index C,
+                         Index O, Index T, Vector (*dg)[ROWS]) {
+    Vector half[ROWS][18];
+    for (Index j = 0; j < 6; j++) { /* a column of the 6x6 at a time: that little stays close */
+        Vector sums[6][ROWS];
+        for (Index i = 0; i < 6; i++)
+            for (Index r = 0; r < ROWS; r += SHORT) {
+                Left v = {V + (6 * i + j) * T * C + r, 1, C, 0};
+                Right m = {M + (6 * i + j) * T * O, O, 0};
+                panel(SHORT, 1, tiles, v, m, (Result){(float *)&sums[i][r], LANES, 0}, 0);
+            }
+        for (Index r = 0; r < ROWS; r++) times_Gt(&sums[0][r], ROWS, half[r] + j, 6);
+        if (next) /* it waits in main memory: ask for some of it now, and have it when its turn comes */
+            for (Index at = j * BLOCK / 6; at < (j + 1) * BLOCK / 6; at += 16) __builtin_prefetch(next + at);
     }
+    for (Index r = 0; r < ROWS; r++)
+        for (Index i = 0; i < 3; i++) times_Gt(half[r] + 6 * i, 1, &dg[3 * i][r], ROWS);
+    if (scale) FOR_EACH_WEIGHT(k, r) dg[k][r] *= load(scale);
 }
 
 #define FOR_EACH_BLOCK(c, o)                                                                                       \
     for (Index o = 0; o < O; o += LANES)                                                                           \
         for (Index c = 0; c < C; c += ROWS)
 
-#define FOR_EACH_WEIGHT(k, r)                                                                                      \
-    for (Index k = 0; k < 9; k++)                                                                                  \
-        for (Index r = 0; r < ROWS; r++)
-
-void weight_gradients(const float *dy, const float *x, float *dg, float *scratch, Index O, Index C, Index n, Index H,
-                      Index W) {
+void weight_gradients(const float *dy, const float *x, const float *scale, float *dg, float *scratch, Index O, Index C,
+                      Index n, Index H, Index W) {
     Index T = room(1, H, W), tiles = tiles_along(H) * tiles_along(W);
     float *V = scratch, *M = V + 36 * T * C;
     for (Index image = 0; image < n; image++, x += H * W * C, dy += H * W * O) {
@@ -384,16 +393,16 @@ void weight_gradients(const float *dy, const float *x, float *dg, float *scratch
         distribute(dy, M, 1, H, W, O, T);
         FOR_EACH_BLOCK(c, o) {
             Vector found[9][ROWS];
-            block(V + c, M + o, tiles, C, O, T, found);
+            block(V + c, M + o, scale ? scale + o : 0, 0, tiles, C, O, T, found);
             FOR_EACH_WEIGHT(k, r) store(dg + (k * ROWS + r) * LANES, found[k][r]);
-            dg += 9 * ROWS * LANES;
+            dg += BLOCK;
         }
     }
 }
 
 /* || dg - other ||^2 for each, without ever writing dg; `other` may be absent. */
-void squared_differences(const float *dy, const float *x, const float *other, double *squares, float *scratch, Index O,
-                         Index C, Index n, Index H, Index W) {
+void squared_differences(const float *dy, const float *x, const float *scale, const float *other, double *squares,
+                         float *scratch, Index O, Index C, Index n, Index H, Index W) {
     Index T = room(1, H, W), tiles = tiles_along(H) * tiles_along(W);
     float *V = scratch, *M = V + 36 * T * C;
     for (Index image = 0; image < n; image++, x += H * W * C, dy += H * W * O) {
@@ -402,14 +411,12 @@ void squared_differences(const float *dy, const float *x, const float *other, do
         distribute(dy, M, 1, H, W, O, T);
         FOR_EACH_BLOCK(c, o) {
             Vector found[9][ROWS], square = {0};
-            if (other) /* it waits in main memory: ask for it now, and have it when the block is done */
-                FOR_EACH_WEIGHT(k, r) __builtin_prefetch(other + (k * ROWS + r) * LANES);
-            block(V + c, M + o, tiles, C, O, T, found);
+            block(V + c, M + o, scale ? scale + o : 0, other ? other + BLOCK : 0, tiles, C, O, T, found);
             FOR_EACH_WEIGHT(k, r) {
                 Vector off = other ? found[k][r] - load(other + (k * ROWS + r) * LANES) : found[k][r];
                 square += off * off;
             }
-            if (other) other += 9 * ROWS * LANES;
+            if (other) other += BLOCK;
             total += __builtin_convertvector(square, Doubles);
         }
         squares[image] = 0;

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from isfl.smoothness.folded import Folded, folded
 from isfl.smoothness.gradients import Gradient, total
-from isfl.smoothness.layers import rule_for
+from isfl.smoothness.layers import Gradients, rule_for
 from isfl.smoothness.models import owned, trainable
 
 Use = Callable[[str, Gradient], None]
@@ -23,25 +25,29 @@ class UnseenUseError(RuntimeError):
 
 
 class _Layer:
-    """The uses of one layer in a pass: inputs in the order of the calls, the gradients of the outputs as they come."""
+    """The uses of one layer in a pass, and the gradients of its parameters as they come."""
 
     def __init__(self) -> None:
-        self.inputs: list[Tensor | None] = []
+        self.calls = self.missing = 0
         self.totals: dict[str, Gradient] = {}
-        self.missing = 0
 
-    def call(self, value: Tensor) -> int:
-        self.inputs.append(value)
+    def call(self) -> None:
+        self.calls += 1
         self.missing += 1
-        return len(self.inputs) - 1
 
-    def add(self, layer: nn.Module, call: int, gradient: Tensor) -> None:
-        rule, value = rule_for(layer), self.inputs[call]
-        assert rule is not None and value is not None
-        self.inputs[call] = None
+    def add(self, found: Gradients) -> None:
         self.missing -= 1
-        for key, found in rule(layer, value, gradient).items():
-            self.totals[key] = total(self.totals[key], found) if key in self.totals else found
+        for key, gradient in found.items():
+            self.totals[key] = total(self.totals[key], gradient) if key in self.totals else gradient
+
+
+def _waiting(layer: nn.Module, value: Tensor, output: Tensor) -> Callable[[Tensor], Gradients]:
+    """From the gradient of what came out in this call to those of the layer's parameters."""
+    if isinstance(layer, Folded):
+        return partial(layer.gradients, value, output)
+    rule = rule_for(layer)
+    assert rule is not None
+    return partial(rule, layer, value)
 
 
 def batched(model: nn.Module, inputs: Tensor, labels: Tensor, use: Use) -> None:
@@ -53,19 +59,32 @@ def batched(model: nn.Module, inputs: Tensor, labels: Tensor, use: Use) -> None:
     with the whole batch.
     """
     names = {id(parameter): name for name, parameter in trainable(model).items()}
-    layers = {module: _Layer() for module in model.modules() if owned(module)}
+    with folded(model) as pairs:
+        layers = {layer: _Layer() for layer in [*model.modules(), *pairs] if owned(layer)}
+        _pass(model, layers, names, inputs, labels, use)
+
+
+def _pass(
+    model: nn.Module,
+    layers: Mapping[nn.Module, _Layer],
+    names: Mapping[int, str],
+    inputs: Tensor,
+    labels: Tensor,
+    use: Use,
+) -> None:
     first: list[GradientEdge] = []
 
     def note(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if len(args[0]) != len(inputs) or not output.requires_grad:
             raise UnseenUseError("a layer sees only a part of the batch, or autograd does not see the layer")
         seen = layers[layer]
-        call = seen.call(args[0].detach())
+        seen.call()
+        waiting: list[Callable[[Tensor], Gradients]] = [_waiting(layer, args[0].detach(), output.detach())]
         if not args[0].requires_grad:
             first.append(get_gradient_edge(output))
 
         def arrived(gradient: Tensor) -> None:
-            seen.add(layer, call, gradient.detach())
+            seen.add(waiting.pop()(gradient.detach()))  # and what it held on to is free
             if not seen.missing:
                 hand_over(layer)
 
@@ -88,10 +107,10 @@ def batched(model: nn.Module, inputs: Tensor, labels: Tensor, use: Use) -> None:
     finally:
         for handle in handles:
             handle.remove()
-    uses = _uses(loss)
-    for layer, seen in layers.items():
-        if any(uses[id(p)] != len(seen.inputs) for p in owned(layer).values()):
-            raise UnseenUseError(f"a {type(layer).__name__}'s parameter is used without calling the layer")
+    uses, calling = _uses(loss), [(layer, seen) for layer, seen in layers.items() if seen.calls]
+    calls = Counter({id(p): seen.calls for layer, seen in calling for p in owned(layer).values()})
+    if any(uses[parameter] != calls[parameter] for parameter in names):
+        raise UnseenUseError("a parameter is used without calling its layer, or by the layer and folded into another")
     # Every other layer lies between the loss and one of the first, so the backward pass comes by.
     torch.autograd.grad(loss, first, allow_unused=True)
     for layer in layers:  # one of several uses may not have got a gradient

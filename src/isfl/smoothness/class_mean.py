@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isfl.smoothness.folded import folded
 from isfl.smoothness.models import bytes_of_gradient, bytes_of_pass, evaluation_mode, trainable
 from isfl.smoothness.plan import Division, Measurements, Part, chosen, fitting, slices
 
@@ -57,7 +58,7 @@ def _mean_gradient(model: nn.Module, inputs: Tensor, labels: Tensor, largest: in
     parameters = list(trainable(model).values())
     totals: list[Tensor] = []
     for some in slices(len(labels), largest):
-        with torch.enable_grad():
+        with torch.enable_grad(), folded(model):
             losses = F.cross_entropy(model(chosen(inputs, some).clone()), chosen(labels, some), reduction="sum")
             found = torch.autograd.grad(losses / len(labels), parameters, allow_unused=True)
         gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isfl.smoothness.folded import folded
 from isfl.smoothness.gradients import squared_differences
 from isfl.smoothness.layers import Gradients, linear
 from isfl.smoothness.models import bytes_of_pass, evaluation_mode, owned
@@ -60,7 +61,8 @@ def _gradients(model: nn.Module, inputs: Tensor, labels: Tensor) -> Gradients:
 
     handles = [module.register_forward_hook(note) for module in model.modules() if isinstance(module, nn.Linear)]
     try:
-        logits = model(inputs.clone())
+        with folded(model):
+            logits = model(inputs.clone())
     finally:
         for handle in handles:
             handle.remove()

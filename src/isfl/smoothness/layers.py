@@ -15,10 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isfl.kernels import FastConv2d
-from isfl.kernels.library import as_images
 from isfl.smoothness.gradients import Gradient
 from isfl.smoothness.outer import Outer, pieces
-from isfl.smoothness.tiled import Tiled
+from isfl.smoothness.tiled import tiled
 
 Gradients = dict[str, Gradient]
 """Parameter name within the layer -> gradients of shape (B, *parameter shape), or the factors of them."""
@@ -64,9 +63,9 @@ def convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
 def fast_convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
     """The same from tiles, where the layer itself works with them."""
     assert isinstance(layer, FastConv2d)
-    if not layer.takes(x):
+    if not layer.tiles(x):
         return convolution(layer, x, grad)
-    return {"weight": Tiled(as_images(x), as_images(grad)), "bias": _total(grad)}
+    return {"weight": tiled(x, grad), "bias": _total(grad)}
 
 
 def _padded(image: Tensor, vertical: int, horizontal: int) -> Tensor:

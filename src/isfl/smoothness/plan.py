@@ -18,7 +18,7 @@ Method = Literal["exact", "class-mean", "last-layer"]
 MEMORY = 256 << 20
 """Bytes the estimator may use for gradients and activations (one sample of a very large model may need more)."""
 
-LARGEST = 25
+LARGEST = 32
 """Samples in one pass at most. More make nothing faster, and their activations no longer fit into memory that the
 allocator keeps: it would ask the system for fresh pages again and again."""
 

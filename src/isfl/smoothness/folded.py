@@ -1,0 +1,136 @@
+"""A convolution and the BatchNorm behind it as one convolution, which they are where statistics stand still.
+
+With `s = gamma / sqrt(var + eps)`,
+
+    z = gamma (W x + b - mean) / sqrt(var + eps) + beta = (s W) x + s (b - mean) + beta
+
+and with `g` the gradient of `z`, sums over the positions of a sample,
+
+    dW = s sum g x^T        db = s sum g        dgamma = sum g (z - beta) / gamma        dbeta = sum g
+
+Memory is passed over once where the two layers and their rules do it seven times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from isfl.kernels import FastConv2d
+from isfl.kernels.library import as_images, takes
+from isfl.kernels.tiles import channel_sums
+from isfl.smoothness.layers import Gradients, convolution, rule_for
+from isfl.smoothness.tiled import tiled
+
+SMALLEST = 0.02
+"""`gamma` at least, beside 1 and `beta`: what is left of `z - beta` has few digits otherwise."""
+
+
+class Folded(nn.Module):
+    """Does the work of the two. Their parameters are its own, so that gradients are asked of it."""
+
+    def __init__(self, layer: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.pair = (layer, norm)
+        for prefix, module in (("", layer), ("norm_", norm)):
+            for name, parameter in module.named_parameters(recurse=False):
+                self.register_parameter(prefix + name, parameter)
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, norm = self.pair
+        assert norm.running_mean is not None
+        scale = self._scale()
+        bias = norm.bias - norm.running_mean * scale
+        if layer.bias is not None:
+            bias = bias + layer.bias * scale
+        return layer._conv_forward(x, layer.weight * scale.view(-1, 1, 1, 1), bias)
+
+    def _scale(self) -> Tensor:
+        _, norm = self.pair
+        assert norm.running_var is not None
+        return norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+
+    @torch.no_grad()
+    def gradients(self, x: Tensor, z: Tensor, grad: Tensor) -> Gradients:
+        """Of each sample. `z` may have gone through a ReLU since, in place: where that changed it, `grad` is zero."""
+        layer, norm = self.pair
+        scale = self._scale()
+        if takes(grad, z, norm.bias):
+            sums, products = channel_sums(as_images(grad), as_images(z), norm.bias)
+        else:
+            sums, products = grad.sum((2, 3)), (z - norm.bias.view(-1, 1, 1)).mul_(grad).sum((2, 3))
+        found: Gradients = {"bias": sums * scale, "norm_weight": products / norm.weight, "norm_bias": sums}
+        if isinstance(layer, FastConv2d) and layer.tiles(x):
+            found["weight"] = tiled(x, grad, scale)
+        else:
+            found["weight"] = convolution(layer, x, grad * scale.view(-1, 1, 1))["weight"]
+        return found
+
+
+@contextmanager
+def folded(model: nn.Module) -> Iterator[list[Folded]]:
+    """As long as it lasts, the model's Sequentials call one layer for every such pair of neighbours. Which ones.
+
+    The layers stay where they are: who calls them in another way finds what is expected.
+    """
+    places = Counter(id(child) for module in model.modules() for child in module._modules.values())
+    changed: list[nn.Module] = []
+    pairs: list[Folded] = []
+    try:
+        for sequence in model.modules():
+            if type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence):
+                steps = list(_steps([layer for layer in sequence._modules.values() if layer], places))
+                if found := [step for step in steps if isinstance(step, Folded)]:
+                    vars(sequence)["forward"] = partial(_through, steps)
+                    changed.append(sequence)
+                    pairs += found
+        yield pairs
+    finally:
+        for sequence in changed:
+            del vars(sequence)["forward"]
+
+
+def _through(steps: Sequence[nn.Module], x: Tensor) -> Tensor:
+    for step in steps:
+        x = step(x)
+    return x
+
+
+def _steps(layers: Sequence[nn.Module], places: Counter[int]) -> Iterator[nn.Module]:
+    """The same layers, pairs made one. What follows a pair must leave `z` as it is wherever there is a gradient."""
+    skip = False
+    for layer, norm, after in zip(layers, [*layers[1:], None], [*layers[2:], None, None], strict=False):
+        if skip:
+            skip = False
+        elif (
+            isinstance(layer, nn.Conv2d)
+            and isinstance(norm, nn.BatchNorm2d)
+            and type(after) in (nn.ReLU, nn.MaxPool2d)
+            and places[id(layer)] == places[id(norm)] == 1
+            and rule_for(layer)
+            and rule_for(norm)
+            and not _heard(layer, norm)
+            and _conditioned(norm)
+        ):
+            yield Folded(layer, norm)
+            skip = True
+        else:
+            yield layer
+
+
+def _heard(*modules: nn.Module) -> bool:
+    """Whether somebody waits for calls of these very modules."""
+    return any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in modules)
+
+
+def _conditioned(norm: nn.BatchNorm2d) -> bool:
+    """In evaluation mode, and `gamma` large enough to divide by."""
+    if norm.training or norm.running_mean is None or not norm.affine:
+        return False
+    gamma, beta = norm.weight.detach(), norm.bias.detach()
+    return bool((gamma.abs() >= SMALLEST * beta.abs().clamp(min=1)).all())
