@@ -7,7 +7,7 @@ look at the same models. Accuracy is that of runs of their own, one for each met
 from __future__ import annotations
 
 import time
-from statistics import mean, median
+from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,13 @@ def measure(quick: bool) -> dict[str, Any]:
             "rank correlation of L": mean(look["correlation"][method] for look in looks),
             "distance of q": mean(look["distance"][method] for look in looks),
             "CPU against exact": median(look["seconds"][method] / look["seconds"]["exact"] for look in looks),
-            "D_S in %": f"{100 * mean(a[0] for a in accuracy[method]):.2f}",
-            "D_G in %": f"{100 * mean(a[1] for a in accuracy[method]):.2f}",
+            "D_S in %": _percent([standard for standard, _ in accuracy[method]]),
+            "D_G in %": _percent([held for _, held in accuracy[method]]),
         }
         for method in METHODS
     ]
     return {
-        "title": f"Estimators of L on the demo's setting, {len(seeds)} seeds",
+        "title": f"Estimators of L on the demo's setting, {'one seed' if quick else f'{len(seeds)} seeds'}",
         "rows": rows,
         "missed": [],
         "notes": [
@@ -51,6 +51,12 @@ def measure(quick: bool) -> dict[str, Any]:
         "looks": looks,
         "accuracy": accuracy,
     }
+
+
+def _percent(shares: list[float]) -> str:
+    """The mean, with the standard deviation where there is one."""
+    spread = f" ± {100 * stdev(shares):.1f}" if len(shares) > 1 else ""
+    return f"{100 * mean(shares):.1f}{spread}"
 
 
 def _config(method: Method, seed: int) -> Config:

@@ -195,10 +195,15 @@ PROBE = """
             truth = torch.autograd.grad((F.conv2d(*doubles, padding=1) ** 2).sum(), doubles)
             for one, other in zip(found, truth):
                 assert float((one - other).abs().max()) <= 1e-4 * float(other.abs().max())
-            blocks = tiles.weight_gradients(gradients, images)
-            assert float(tiles.squared_differences(gradients, images, blocks).max()) == 0.0
-            squares = tiles.squared_differences(gradients, images, None)
-            assert torch.allclose(squares, blocks.double().flatten(1).square().sum(1), rtol=1e-5)
+            for scale in (None, torch.randn(o)):
+                blocks = tiles.weight_gradients(gradients, images, scale)
+                assert float(tiles.squared_differences(gradients, images, blocks, scale).max()) == 0.0
+                squares = tiles.squared_differences(gradients, images, None, scale)
+                assert torch.allclose(squares, blocks.double().flatten(1).square().sum(1), rtol=1e-5)
+            values, shift = torch.randn(n, height, width, o), torch.randn(o)
+            sums, products = tiles.channel_sums(gradients, values, shift)
+            assert torch.allclose(sums, gradients.sum((1, 2)), atol=1e-4)
+            assert torch.allclose(products, (gradients * (values - shift)).sum((1, 2)), atol=1e-3)
     print("lanes", library.lanes())
 """
 

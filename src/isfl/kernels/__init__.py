@@ -8,6 +8,7 @@ Without a C compiler nothing of this is used, and torch does everything as alway
 | file | what |
 |---|---|
 | `winograd.c`, `tiles.py` | the convolution, its gradients, and its weight gradients for single images |
+| `sums.c` | sums over the pixels of an image, for the layer that a convolution and its BatchNorm are together |
 | `compiler.py`, `library.py` | from C to functions: compiled once, kept in the user's cache |
 | `convolve.py` | the convolution as autograd knows it |
 | `layer.py` | `nn.Conv2d` that convolves in this way |

@@ -1,4 +1,4 @@
-"""The functions of `winograd.c` on tensors: float32, images contiguous as (n, H, W, C), weights (O, C, 3, 3)."""
+"""The compiled functions on tensors: float32, images contiguous as (n, H, W, C), weights (O, C, 3, 3)."""
 
 from __future__ import annotations
 
