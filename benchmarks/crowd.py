@@ -30,7 +30,7 @@ training = {{ rounds = {rounds}, local_epochs = 1, participation = {participatio
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    rounds = 3 if quick else 10
+    rounds = 2 if quick else 10
     peaks, seconds = {}, {}
     with subreaper(), tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
         for clients in (100, 1000):

@@ -16,9 +16,9 @@ from benchmarks.parts import MeasureError
 
 ROOT = Path(__file__).parents[1]
 CLIENTS = 10
-IMAGES, QUICK_IMAGES = 1000, 200
+IMAGES, QUICK_IMAGES = 1000, 128
 """A client."""
-REPETITIONS = 3
+REPETITIONS, QUICK_REPETITIONS = 3, 2
 ROUNDS = 1
 """A visit, after the one to warm up."""
 PATIENCE = 900.0
@@ -27,7 +27,7 @@ PATIENCE = 900.0
 
 def measure(quick: bool, images: int | None = None, repetitions: int | None = None) -> dict[str, Any]:
     images = images or (QUICK_IMAGES if quick else IMAGES)
-    repetitions = repetitions or REPETITIONS
+    repetitions = repetitions or (QUICK_REPETITIONS if quick else REPETITIONS)
     with tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
         folder = Path(scratch)
         _write_data(folder, CLIENTS * images)

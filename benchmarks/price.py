@@ -26,12 +26,13 @@ SCHEMES: dict[str, Any] = {
     "ISFL, last-layer": {"name": "isfl", "sampling": {"estimator": "last-layer"}},
 }
 BARS = {"ISFL, exact": 1.12, "ISFL, last-layer": 1.04}
-QUICK, WARM_UP = 10, 20
+TURNS = 2
+QUICK, WARM_UP = 10, 50
 """What sizes are divided by."""
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    shrink, turns = (QUICK, 3) if quick else (1, 2)
+    shrink = QUICK if quick else 1
     torch.set_num_threads(1)
     try:
         for scheme in SCHEMES.values():
@@ -40,7 +41,7 @@ def measure(quick: bool) -> dict[str, Any]:
     except UserError as error:
         raise MeasureError(str(error)) from None
     rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in SCHEMES}
-    for _ in range(turns):
+    for _ in range(TURNS):
         for name, world in worlds.items():
             rounds[name].append(world.round())
     whole = {name: _ratio(rounds[name], rounds["FedAvg"], evaluated=True) for name in SCHEMES}

@@ -13,9 +13,11 @@ import torch
 from flwr.app import RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
+from isfl.engines.server import as_trained
 from isfl.federation.aggregation import aggregate
 from isfl.federation.evaluation import Score
 from isfl.federation.scheme import Scheme
+from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientProfile,
     ClientUpdate,
@@ -36,7 +38,7 @@ CLASSES, EPOCHS, PUBLIC = 10, 5, 500
 
 def measure(quick: bool) -> dict[str, Any]:
     torch.set_num_threads(1)
-    model = resnet8((3, 32, 32), CLASSES)
+    model = as_trained(resnet8((3, 32, 32), CLASSES), Settings())
     weights = {name: value.detach() for name, value in model.state_dict().items()}
     shares, epochs = np.full(CLASSES, 1 / CLASSES), np.ones(EPOCHS)
     update = ClientUpdate(0, 1000, weights, 1.0, epochs, epochs, 5000, 0, 1.0, 0.0)
@@ -77,7 +79,7 @@ def _server_seconds(model: torch.nn.Module, update: ClientUpdate, public: int) -
     aggregate(Scheme.model_validate("isfl").aggregation, update.model, [update] * 10, ServerMemory(), names)
     averaging = (time.process_time() - began) / 10
     inputs, labels = torch.randn(public, 3, 32, 32), torch.arange(public) % CLASSES
-    other = resnet8((3, 32, 32), CLASSES)
+    other = as_trained(resnet8((3, 32, 32), CLASSES), Settings())
     began = time.process_time()
     values = estimate_lipschitz([other], model, inputs, labels, CLASSES).values
     measuring = (time.process_time() - began) / 2 * PUBLIC / public
