@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -46,15 +47,32 @@ def test_c_is_compiled_once_for_a_machine(source: Path, monkeypatch: pytest.Monk
     assert calls(source) == 3
 
 
-def test_a_damaged_library_is_compiled_again(source: Path) -> None:
+def test_a_damaged_library_is_compiled_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiler.compiled([source]) is not None
-    (kept,) = (source.parent / "cache/compiled").iterdir()
-    # Another file in its place: this process has the good one mapped.
-    kept.unlink()
-    kept.write_bytes(b"damaged")
+    (good,) = (source.parent / "cache/compiled").iterdir()
+    # In another cache: this process has the good one loaded, and would not look at the file again.
+    damaged = source.parent / "other/compiled" / good.name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"damaged")
+    monkeypatch.setenv("ISFL_CACHE", str(source.parent / "other"))
     assert compiler.compiled([source]) is not None
     assert calls(source) == 2
-    assert len(kept.read_bytes()) > 1000
+    assert damaged.read_bytes() == good.read_bytes()
+
+
+def test_a_library_that_anybody_could_have_written_is_not_loaded(source: Path) -> None:
+    assert compiler.compiled([source]) is not None
+    (kept,) = (source.parent / "cache/compiled").iterdir()
+    kept.chmod(0o777)
+    assert compiler.compiled([source]) is not None
+    assert calls(source) == 2
+
+
+def test_another_compiler_in_the_same_place_compiles_again(source: Path) -> None:
+    assert compiler.compiled([source]) is not None
+    os.utime(os.environ["CC"], (0, 0))
+    assert compiler.compiled([source]) is not None
+    assert calls(source) == 2
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs the right to give files away")
@@ -70,6 +88,21 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(source: Path, monkeypatch
     (source.parent / "file").touch()
     monkeypatch.setenv("ISFL_CACHE", str(source.parent / "file"))
     assert compiler.compiled([source]) is not None
+
+
+def test_without_room_to_compile_torch_does_everything(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(source.parent / "nowhere"))
+    assert compiler.compiled([source]) is None
+
+
+def test_without_a_home_torch_does_everything(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("ISFL_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    assert compiler.compiled([source]) is None
 
 
 @pytest.mark.parametrize("script", ["exit 1", "exit 0", "sleep 30"], ids=["fails", "makes nothing", "hangs"])

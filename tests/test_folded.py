@@ -110,10 +110,26 @@ class Again(nn.Module):
         return out
 
 
-def heard() -> nn.Module:
+def touched(how: Callable[[nn.Module], object], layer: int = 0) -> nn.Module:
     model = network()
-    model[0].register_forward_hook(lambda *_: None)
+    how(model[layer])
     return model
+
+
+def without_shift() -> nn.Module:
+    model = network()
+    model[1] = nn.BatchNorm2d(16, bias=False).eval()
+    return model
+
+
+class Empty(nn.Identity):
+    """A layer that looks like nothing to Python."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        return 2 * input
 
 
 @pytest.mark.parametrize(
@@ -128,10 +144,14 @@ def heard() -> nn.Module:
         (small(0.1, 100.0), 1),
         (small(-0.1, 0.0), 2),
         (Again(), 1),
-        (heard(), 1),
+        (touched(lambda layer: layer.register_forward_hook(lambda *_: None)), 1),
+        (touched(lambda layer: layer.register_full_backward_pre_hook(lambda *_: None), 1), 1),
+        (touched(lambda layer: layer.register_forward_pre_hook(lambda *_: None), 2), 1),
+        (touched(lambda layer: setattr(layer, "forward", lambda x: x)), 1),
+        (without_shift(), 1),
         (type("Mine", (nn.Sequential,), {"forward": lambda self, x: x})(*network()), 0),
     ],
-    ids=range(11),
+    ids=range(15),
 )
 def test_only_what_is_surely_a_pair_is_folded(model: nn.Module, expected: int) -> None:
     assert pairs(model) == expected
@@ -163,6 +183,27 @@ def test_layers_may_be_called_without_their_sequence() -> None:
 def test_layers_called_in_both_ways_are_told() -> None:
     with pytest.raises(UnseenUseError, match="folded"):
         agree(Stepwise(twice=True))
+
+
+def test_every_layer_is_called() -> None:
+    model = network().double()
+    model.insert(3, Empty())
+    assert pairs(model) == 2
+    inputs = random(2, 3, 8, 8, seed=0).double()
+    expected = model(inputs)
+    with folded(model):
+        torch.testing.assert_close(model(inputs), expected)
+
+
+@needs_compiler
+def test_a_shift_may_lie_anywhere_in_memory() -> None:
+    model = with_fast_convolutions(network())
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            # Not its weight: of that, torch itself takes the neighbours in memory where channels are last.
+            layer.bias = nn.Parameter(torch.stack([layer.bias.detach(), torch.full((16,), 7.0)], 1)[:, 0])
+    assert not model.get_parameter("1.bias").is_contiguous() and pairs(model) == 2
+    agree(model)
 
 
 def test_one_activation_for_all() -> None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from isfl.kernels import FastConv2d, tiles, with_fast_convolutions
+from isfl.kernels import FastConv2d, compiler, library, tiles, with_fast_convolutions
 from isfl.kernels.convolve import convolve
 from isfl.models.resnet import resnet8
 from tests.convolutions import close, needs_compiler, random
@@ -153,6 +153,40 @@ def test_other_inputs_go_torchs_way(inputs: Tensor) -> None:
     assert torch.equal(layer(inputs), F.conv2d(inputs, layer.weight, layer.bias, padding=1))
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        FastConv2d(16, 10, 3, padding=1),
+        FastConv2d(16, 16, 5, padding=2),
+        FastConv2d(16, 16, 3, padding=1, stride=2),
+        FastConv2d(16, 16, 3, padding=1, groups=2),
+    ],
+    ids=["outputs", "kernel", "stride", "groups"],
+)
+def test_other_layers_go_torchs_way(layer: FastConv2d) -> None:
+    """However they became what they are."""
+    inputs = random(2, 16, 6, 6, seed=0)
+    assert torch.equal(layer(inputs), nn.Conv2d._conv_forward(layer, inputs, layer.weight, layer.bias))
+
+
+@needs_compiler
+def test_torchs_defaults_do_not_matter() -> None:
+    """Whatever new tensors are made of, and wherever: results are of the kind of the inputs."""
+    layer, inputs, gradient = FastConv2d(16, 16, 3, padding=1), random(2, 16, 6, 6, seed=0), random(2, 6, 6, 16, seed=1)
+    images = library.as_images(inputs)
+    expected = layer(inputs), tiles.squared_differences(gradient, images, None)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        tiles._memory.held = None
+        with torch.device("meta"):
+            found = layer(inputs), tiles.squared_differences(gradient, images, None)
+    finally:
+        torch.set_default_dtype(before)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype and torch.equal(one, other)
+
+
 def test_the_wrong_number_of_channels_is_torchs_to_complain_of() -> None:
     """The compiled functions would read what is not theirs."""
     with pytest.raises(RuntimeError, match="to have 16 channels, but got 32"):
@@ -217,9 +251,14 @@ def probe(
     return subprocess.run([sys.executable, "-c", code], env=chosen, capture_output=True, text=True, timeout=120)
 
 
+x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86")
+SHORTER = {"-mno-avx512f": 8, "-mno-avx": 4}
+"""Processors with shorter vectors, and how long those are."""
+
+
 @needs_compiler
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86")
-@pytest.mark.parametrize(("flag", "lanes"), [("-mno-avx512f", 8), ("-mno-avx", 4)])
+@x86
+@pytest.mark.parametrize(("flag", "lanes"), SHORTER.items())
 def test_processors_with_shorter_vectors(flag: str, lanes: int, tmp_path: Path) -> None:
     done = probe(tmp_path, (flag,))
     assert done.returncode == 0, done.stderr[-2000:]
@@ -227,15 +266,26 @@ def test_processors_with_shorter_vectors(flag: str, lanes: int, tmp_path: Path) 
 
 
 @needs_compiler
+@pytest.mark.parametrize("flag", ["-O3", *(pytest.param(flag, marks=x86) for flag in SHORTER)])
+def test_the_compiler_has_nothing_to_complain_of(flag: str, tmp_path: Path) -> None:
+    strict = ("-Wall", "-Wextra", "-Werror", flag)
+    sources = sorted(Path(library.__file__).parent.glob("*.c"))
+    command = ["cc", *compiler.FLAGS, *strict, *map(str, sources), "-o", str(tmp_path / "strict.so")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_compiler
+@pytest.mark.parametrize("flag", ["-g", *(pytest.param(flag, marks=x86) for flag in SHORTER)])
 @pytest.mark.parametrize("short", [0, 16], ids=["as it is", "scratch too small"])
-def test_nothing_outside_of_its_memory_is_touched(short: int, tmp_path: Path) -> None:
+def test_nothing_outside_of_its_memory_is_touched(short: int, flag: str, tmp_path: Path) -> None:
     """Under AddressSanitizer; which is seen to see a vector too few."""
     name = "libasan.so"
     found = subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, timeout=20)
     sanitizer = found.stdout.strip()
     if found.returncode != 0 or sanitizer in ("", name):
         pytest.skip("the compiler has no AddressSanitizer")
-    flags = ("-O1", "-g", "-fsanitize=address")
+    flags = ("-O1", "-g", "-fsanitize=address", flag)
     done = probe(tmp_path, flags, short, LD_PRELOAD=sanitizer, ASAN_OPTIONS="detect_leaks=0")
     if short:
         assert done.returncode != 0 and "heap-buffer-overflow" in done.stderr

@@ -19,6 +19,7 @@ from isfl.kernels import FastConv2d, with_fast_convolutions
 from isfl.models.resnet import resnet8
 from isfl.smoothness.gradients import kept, squared_differences, squared_norms
 from isfl.smoothness.layers import fast_convolution
+from isfl.smoothness.outer import Outer
 from isfl.smoothness.tiled import Tiled, tiled
 from tests.convolutions import close, needs_compiler, random
 from tests.zoo import by_definition
@@ -46,16 +47,11 @@ def sample_gradients(x: Tensor, gradient: Tensor) -> Tensor:
 def test_gradients_of_single_samples(
     batch: int, size: tuple[int, int], inputs: int, outputs: int, scaled: bool
 ) -> None:
-    layer = FastConv2d(inputs, outputs, 3, padding=1)
-
     def case(seed: int) -> tuple[Tiled, Tensor]:
         x, gradient = random(batch, inputs, *size, seed=seed), random(batch, outputs, *size, seed=seed + 1)
-        if scaled:
-            scale = random(outputs, seed=seed + 2)
-            return tiled(x, gradient, scale), sample_gradients(x, gradient) * scale.view(-1, 1, 1, 1)
-        found = fast_convolution(layer, x, gradient)["weight"]
-        assert isinstance(found, Tiled)
-        return found, sample_gradients(x, gradient)
+        scale = random(outputs, seed=seed + 2) if scaled else torch.ones(outputs)
+        found = tiled(x, gradient, scale if scaled else None)
+        return found, sample_gradients(x, gradient) * scale.view(-1, 1, 1, 1)
 
     (ours, a), (theirs, b) = case(0), case(3)
     close(ours.dense(), a)
@@ -66,6 +62,14 @@ def test_gradients_of_single_samples(
         (squared_differences(ours, b.float()), a - b),
     ):
         torch.testing.assert_close(found, (expected**2).flatten(1).sum(1), rtol=1e-4, atol=0.0)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("channels", "size", "form"), [(128, 8, Tiled), (512, 2, Outer)])
+def test_where_few_pixels_meet_many_weights_factors_are_kept(channels: int, size: int, form: type) -> None:
+    """As for any other layer: a gradient of 512 x 512 x 9 weights is never made for four pixels."""
+    layer, x = FastConv2d(channels, channels, 3, padding=1), random(1, channels, size, size, seed=0)
+    assert type(fast_convolution(layer, x, x)["weight"]) is form
 
 
 @needs_compiler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -35,8 +36,8 @@ def appear(path: Path, files: Mapping[str, bytes]) -> None:
 
 def write_whole(file: Path, content: bytes) -> None:
     """The file appears with all its content, on disk, or not at all; the disk may fill up at any moment."""
-    # A name of its own: a process that was given up may still be writing the same file.
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    # A name of its own: a process that was given up may still be writing the same file, or one on another machine.
+    temporary = file.with_name(f"{file.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)

@@ -92,8 +92,9 @@ class Loaded(Sequence[nn.Module]):
     def __getitem__(self, index: int | slice) -> nn.Module | Sequence[nn.Module]:
         if isinstance(index, slice):
             return Loaded(self.module, self.weights[index])
-        for name, value in self.weights[index].items():
-            self._state[name].copy_(value)
+        weights = self.weights[index]
+        for name, value in self._state.items():
+            value.copy_(weights[name])
         return self.module
 
 

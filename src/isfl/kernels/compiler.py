@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -21,26 +22,28 @@ PATIENCE = 60.0
 
 
 def compiled(sources: Sequence[Path]) -> ctypes.CDLL | None:
-    """The library of some C files, or None where it cannot be had: no compiler, or one that fails."""
+    """The library of some C files, or None where it cannot be had: no compiler, one that fails, no room for it."""
     compiler = _compiler()
-    if compiler is None:
+    try:
+        return None if compiler is None else _library(sources, compiler)
+    except (OSError, RuntimeError, subprocess.SubprocessError):
         return None
-    file = cache_directory() / "compiled" / f"{_fingerprint(sources, compiler)}.so"
-    if _ours(file):
+
+
+def _library(sources: Sequence[Path], compiler: str) -> ctypes.CDLL:
+    kept = cache_directory() / "compiled" / f"{_fingerprint(sources, compiler)}.so"
+    if _ours(kept):
         with suppress(OSError):  # damaged: made anew below
-            return ctypes.CDLL(str(file))
+            return ctypes.CDLL(str(kept))
     with tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
-        fresh = Path(scratch) / file.name
+        fresh = Path(scratch) / kept.name
         command = [compiler, *FLAGS, *map(str, sources), "-o", str(fresh)]
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-            library = ctypes.CDLL(str(fresh))
-        except (OSError, subprocess.SubprocessError):
-            return None
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
         with suppress(OSError):  # not kept: the next process compiles it again
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, fresh.read_bytes())
-        return library
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, fresh.read_bytes())
+            return ctypes.CDLL(str(kept))  # in a temporary directory, nothing may be allowed to be executed
+        return ctypes.CDLL(str(fresh))
 
 
 def _compiler() -> str | None:
@@ -54,7 +57,9 @@ def _fingerprint(sources: Sequence[Path], compiler: str) -> str:
     whole = hashlib.sha256()
     for source in sources:
         whole.update(source.read_bytes() + b"\0")
-    for part in (os.path.realpath(compiler), *FLAGS, platform.machine(), _processor()):
+    program = Path(compiler).resolve()
+    version = f"{program} {program.stat().st_size} {program.stat().st_mtime_ns}"
+    for part in (version, *FLAGS, platform.machine(), _processor()):
         whole.update(part.encode() + b"\0")
     return whole.hexdigest()[:16]
 
@@ -71,6 +76,7 @@ def _processor() -> str:
 def _ours(file: Path) -> bool:
     """There, and nobody else could have put it there: it is going to be executed."""
     try:
-        return file.stat().st_uid in (os.getuid(), 0)
+        status = file.stat()
     except OSError:
         return False
+    return status.st_uid in (os.getuid(), 0) and not status.st_mode & stat.S_IWOTH

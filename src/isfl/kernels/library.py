@@ -45,6 +45,11 @@ def lanes() -> int:
     return int(_surely().lanes())
 
 
+def block_rows() -> int:
+    """Weights of so many inputs, and outputs as many as a vector has lanes, make a block."""
+    return int(_surely().block_rows())
+
+
 def call(name: str, *arguments: Tensor | int | None) -> None:
     """Tensors are float32 (squares: float64) on the CPU, and laid out as the C file says: nothing is checked there."""
     getattr(_surely(), name)(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))

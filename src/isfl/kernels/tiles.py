@@ -7,10 +7,8 @@ import threading
 import torch
 from torch import Tensor
 
-from isfl.kernels.library import call, lanes
+from isfl.kernels.library import block_rows, call, lanes
 
-ROWS = 8
-"""Weights of so many inputs, and outputs as many as a vector has lanes, make a block."""
 CACHED = 2 << 20
 """Bytes that the values of some images' tiles may take before the next images get their turn. A function of sizes alone
 decides which images go together: the same bits whoever computes."""
@@ -19,7 +17,8 @@ decides which images go together: the same bits whoever computes."""
 def forward(images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(n, O, H, W), with channels last; not a view, of which users of autograd would make copies."""
     n, height, width, _ = images.shape
-    out = torch.empty((n, len(weight), height, width), memory_format=torch.channels_last)
+    size = (n, len(weight), height, width)
+    out = torch.empty(size, dtype=images.dtype, device=images.device, memory_format=torch.channels_last)
     together, scratch = _together(images, weight)
     call("forward", images, weight, bias, out, scratch, *_weight(weight), n, height, width, together)
     return out
@@ -42,13 +41,13 @@ def backward(
 
 
 def weight_gradients(gradients: Tensor, images: Tensor, scale: Tensor | None = None) -> Tensor:
-    """(n, O / lanes, C / ROWS, 9, ROWS, lanes): the gradient of the weights for each image alone, in blocks; of every
+    """(n, O / lanes, C / rows, 9, rows, lanes): the gradient of the weights for each image alone, in blocks; of every
     output times its `scale` (O,), if there is one."""
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
-    out = images.new_empty(n, outputs // lanes(), inputs // ROWS, 9, ROWS, lanes())
+    out = images.new_empty(n, outputs // lanes(), inputs // block_rows(), 9, block_rows(), lanes())
     scratch = _scratch(36 * _values(images, inputs + outputs, 1))
-    call("weight_gradients", gradients, images, scale, out, scratch, outputs, inputs, n, height, width)
+    call("weight_gradients", gradients, images, _row(scale), out, scratch, outputs, inputs, n, height, width)
     return out
 
 
@@ -56,9 +55,9 @@ def squared_differences(gradients: Tensor, images: Tensor, other: Tensor | None,
     """(n,) `|| weight gradient - other ||^2` in double precision; `other` as `weight_gradients` gives it, or zero."""
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
-    out = torch.empty(n, dtype=torch.float64)
+    out = images.new_empty(n, dtype=torch.float64)
     scratch = _scratch(36 * _values(images, inputs + outputs, 1))
-    call("squared_differences", gradients, images, scale, other, out, scratch, outputs, inputs, n, height, width)
+    call("squared_differences", gradients, images, _row(scale), other, out, scratch, outputs, inputs, n, height, width)
     return out
 
 
@@ -66,8 +65,13 @@ def channel_sums(gradients: Tensor, values: Tensor, shift: Tensor) -> tuple[Tens
     """(n, C) `sum g` and `sum g (z - shift)` over the pixels of each image."""
     n, height, width, channels = gradients.shape
     sums, products = gradients.new_empty(n, channels), gradients.new_empty(n, channels)
-    call("channel_sums", gradients, values, shift, sums, products, n, height * width, channels)
+    call("channel_sums", gradients, values, _row(shift), sums, products, n, height * width, channels)
     return sums, products
+
+
+def _row(values: Tensor | None) -> Tensor | None:
+    """One number beside the other, as C expects them."""
+    return None if values is None else values.contiguous()
 
 
 def _weight(weight: Tensor) -> tuple[int, ...]:
@@ -96,7 +100,7 @@ def _scratch(size: int) -> Tensor:
     after it, would keep larger things from fitting in."""
     held: Tensor | None = getattr(_memory, "held", None)
     if held is None or held.numel() < size:
-        held = _memory.held = torch.empty(size)
+        held = _memory.held = torch.empty(size, dtype=torch.float32, device="cpu")
     return held
 
 

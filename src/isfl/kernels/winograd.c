@@ -17,13 +17,13 @@
 typedef long Index;
 
 /* LANES values are a vector of the processor. A product's sums, as many as there are registers for: TALL rows of WIDE
- * vectors, or SHORT rows of one. */
+ * vectors, or SHORT rows of one; at MOST so many rows. */
 #if defined(__AVX512F__)
-enum { LANES = 16, TALL = 12, WIDE = 2, SHORT = 8 };
+enum { LANES = 16, TALL = 12, WIDE = 2, SHORT = 8, MOST = TALL };
 #elif defined(__AVX__)
-enum { LANES = 8, TALL = 6, WIDE = 2, SHORT = 8 };
+enum { LANES = 8, TALL = 6, WIDE = 2, SHORT = 8, MOST = SHORT };
 #else
-enum { LANES = 4, TALL = 6, WIDE = 2, SHORT = 8 };
+enum { LANES = 4, TALL = 6, WIDE = 2, SHORT = 8, MOST = SHORT };
 #endif
 
 int lanes(void) { return LANES; }
@@ -221,7 +221,7 @@ typedef struct { float *at; Index row, next; } Result;
 
 /* So many rows and vectors of a product, summed up in registers. */
 INLINED void panel(const int rows, const int vectors, Index inner, Left a, Right b, Result out, int add) {
-    Vector sum[TALL][WIDE];
+    Vector sum[MOST][WIDE];
     UNROLLED (int r = 0; r < rows; r++) UNROLLED (int v = 0; v < vectors; v++)
         sum[r][v] = (Vector){0};
     for (Index k = 0; k < inner; k++) {
@@ -299,7 +299,7 @@ static void gather_weights(const float *U, float *g, Index rows, Index columns) 
 
 /* ------------------------------------------------------------ the convolution
  *
- * `scratch` has room for 36 * (2 * (C * O + LANES) + T * (C + O)) values, where T is the number of tiles of `together`
+ * `scratch` has room for 36 * (2 * (C * O + LANES) + T * (C + O)) values (forward: once C * O + LANES), where T is the number of tiles of `together`
  * images, or one more if that is even (as with weights: not a power of two). */
 
 static inline Index room(Index together, Index H, Index W) { return (together * tiles_along(H) * tiles_along(W)) | 1; }
@@ -354,7 +354,9 @@ void backward(const float *dy, const float *x, const float *g, float *dx, float 
  * compared.
  * `scratch` as above, for one image, and without the room for weights. */
 
-enum { ROWS = 8, BLOCK = 9 * ROWS * LANES };
+enum { ROWS = SHORT, BLOCK = 9 * ROWS * LANES };
+
+int block_rows(void) { return ROWS; }
 
 #define FOR_EACH_WEIGHT(k, r)                                                                                      \
     for (Index k = 0; k < 9; k++)                                                                                  \
@@ -365,12 +367,11 @@ static inline void block(const float *V, const float *M, const float *scale, con
     Vector half[ROWS][18];
     for (Index j = 0; j < 6; j++) { /* a column of the 6x6 at a time: that little stays close */
         Vector sums[6][ROWS];
-        for (Index i = 0; i < 6; i++)
-            for (Index r = 0; r < ROWS; r += SHORT) {
-                Left v = {V + (6 * i + j) * T * C + r, 1, C, 0};
-                Right m = {M + (6 * i + j) * T * O, O, 0};
-                panel(SHORT, 1, tiles, v, m, (Result){(float *)&sums[i][r], LANES, 0}, 0);
-            }
+        for (Index i = 0; i < 6; i++) {
+            Left v = {V + (6 * i + j) * T * C, 1, C, 0};
+            Right m = {M + (6 * i + j) * T * O, O, 0};
+            panel(ROWS, 1, tiles, v, m, (Result){(float *)sums[i], LANES, 0}, 0);
+        }
         for (Index r = 0; r < ROWS; r++) times_Gt(&sums[0][r], ROWS, half[r] + j, 6);
         if (next) /* it waits in main memory: ask for some of it now, and have it when its turn comes */
             for (Index at = j * BLOCK / 6; at < (j + 1) * BLOCK / 6; at += 16) __builtin_prefetch(next + at);

@@ -11,6 +11,7 @@
 | `per_sample.py` | when to believe the batched rules; one backward pass a sample; gradient norms |
 | `batched.py` | a whole chunk from one forward and one backward pass |
 | `layers.py` | one small rule a layer type: its per-sample gradients from inputs and output gradients |
+| `folded.py` | a convolution and the BatchNorm behind it as one layer |
 | `gradients.py` | what can be asked of a gradient, whatever its form |
 | `tiled.py` | gradients of 3x3 convolutions with a quarter of the multiplications |
 | `outer.py` | gradients that are sums of outer products, and norms of their differences |

@@ -103,7 +103,7 @@ def _fast(model: nn.Module, reference: Reference, inputs: Tensor, labels: Tensor
         batched(model, inputs, labels, compare)
     except UnseenUseError:
         return None
-    for name in reference.keys() - seen:  # a layer that only the global model used
+    for name in sorted(reference.keys() - seen):  # a layer that only the global model used
         square += squared_norms(reference[name])
     return square
 

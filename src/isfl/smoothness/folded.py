@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from isfl.kernels import FastConv2d
 from isfl.kernels.library import as_images, takes
 from isfl.kernels.tiles import channel_sums
-from isfl.smoothness.layers import Gradients, convolution, rule_for
+from isfl.smoothness.gradients import Gradient
+from isfl.smoothness.layers import Gradients, convolution, in_tiles, rule_for
 from isfl.smoothness.tiled import tiled
 
 SMALLEST = 0.02
@@ -60,16 +61,16 @@ class Folded(nn.Module):
         """Of each sample. `z` may have gone through a ReLU since, in place: where that changed it, `grad` is zero."""
         layer, norm = self.pair
         scale = self._scale()
-        if takes(grad, z, norm.bias):
+        if isinstance(layer, FastConv2d) and takes(grad, z, norm.bias):
             sums, products = channel_sums(as_images(grad), as_images(z), norm.bias)
         else:
             sums, products = grad.sum((2, 3)), (z - norm.bias.view(-1, 1, 1)).mul_(grad).sum((2, 3))
-        found: Gradients = {"bias": sums * scale, "norm_weight": products / norm.weight, "norm_bias": sums}
-        if isinstance(layer, FastConv2d) and layer.tiles(x):
-            found["weight"] = tiled(x, grad, scale)
+        weight: Gradient
+        if in_tiles(layer, x):
+            weight = tiled(x, grad, scale)
         else:
-            found["weight"] = convolution(layer, x, grad * scale.view(-1, 1, 1))["weight"]
-        return found
+            weight = convolution(layer, x, grad * scale.view(-1, 1, 1))["weight"]
+        return {"weight": weight, "bias": sums * scale, "norm_weight": products / norm.weight, "norm_bias": sums}
 
 
 @contextmanager
@@ -82,17 +83,17 @@ def folded(model: nn.Module) -> Iterator[list[Folded]]:
     changed: list[nn.Module] = []
     pairs: list[Folded] = []
     try:
-        for sequence in model.modules():
+        for sequence in (module for module in model.modules() if isinstance(module, nn.Sequential)):
             if type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence):
-                steps = list(_steps([layer for layer in sequence._modules.values() if layer], places))
+                steps = list(_steps(list(sequence), places))
                 if found := [step for step in steps if isinstance(step, Folded)]:
                     vars(sequence)["forward"] = partial(_through, steps)
                     changed.append(sequence)
                     pairs += found
         yield pairs
     finally:
-        for sequence in changed:
-            del vars(sequence)["forward"]
+        for module in changed:
+            del vars(module)["forward"]
 
 
 def _through(steps: Sequence[nn.Module], x: Tensor) -> Tensor:
@@ -110,11 +111,12 @@ def _steps(layers: Sequence[nn.Module], places: Counter[int]) -> Iterator[nn.Mod
         elif (
             isinstance(layer, nn.Conv2d)
             and isinstance(norm, nn.BatchNorm2d)
+            and after is not None
             and type(after) in (nn.ReLU, nn.MaxPool2d)
             and places[id(layer)] == places[id(norm)] == 1
             and rule_for(layer)
             and rule_for(norm)
-            and not _heard(layer, norm)
+            and not any(map(_touched, (layer, norm, after)))
             and _conditioned(norm)
         ):
             yield Folded(layer, norm)
@@ -123,14 +125,15 @@ def _steps(layers: Sequence[nn.Module], places: Counter[int]) -> Iterator[nn.Mod
             yield layer
 
 
-def _heard(*modules: nn.Module) -> bool:
-    """Whether somebody waits for calls of these very modules."""
-    return any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in modules)
+def _touched(module: nn.Module) -> bool:
+    """Whether somebody waits for calls of this very module, or has put something else in the place of its methods."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or not {"forward", "_conv_forward"}.isdisjoint(vars(module))
 
 
 def _conditioned(norm: nn.BatchNorm2d) -> bool:
-    """In evaluation mode, and `gamma` large enough to divide by."""
-    if norm.training or norm.running_mean is None or not norm.affine:
+    """In evaluation mode, with `gamma` and `beta`, and `gamma` large enough to divide by."""
+    if norm.training or norm.running_mean is None or norm.weight is None or norm.bias is None:
         return False
     gamma, beta = norm.weight.detach(), norm.bias.detach()
     return bool((gamma.abs() >= SMALLEST * beta.abs().clamp(min=1)).all())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from isfl.kernels import FastConv2d
 from isfl.smoothness.gradients import Gradient
-from isfl.smoothness.outer import Outer, pieces
+from isfl.smoothness.outer import Outer, pieces, slim
 from isfl.smoothness.tiled import tiled
 
 Gradients = dict[str, Gradient]
@@ -61,11 +61,15 @@ def convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
 
 
 def fast_convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
-    """The same from tiles, where the layer itself works with them."""
-    assert isinstance(layer, FastConv2d)
-    if not layer.tiles(x):
-        return convolution(layer, x, grad)
-    return {"weight": tiled(x, grad), "bias": _total(grad)}
+    """The same from tiles, where that is possible and images are not so small that their factors are better kept."""
+    return {"weight": tiled(x, grad), "bias": _total(grad)} if in_tiles(layer, x) else convolution(layer, x, grad)
+
+
+def in_tiles(layer: nn.Module, x: Tensor) -> bool:
+    """Whether the weight gradients of this call are those of tiles."""
+    if not isinstance(layer, FastConv2d) or not layer.tileable(x):
+        return False
+    return not slim(x[0, 0].numel(), layer.out_channels, 9 * layer.in_channels)
 
 
 def _padded(image: Tensor, vertical: int, horizontal: int) -> Tensor:

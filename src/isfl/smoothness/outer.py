@@ -3,7 +3,7 @@
 The gradient of a Linear or a convolution is `G = sum_t d_t x_t^T` over positions `t`, with `x_t` what the weight was
 multiplied by and `d_t` the gradient of what came out. With few positions its norm follows from two small Gram
 matrices, `||G||^2 = sum_{s,t} <d_s, d_t> <x_s, x_t>`, and `G`, as large as the weight for every sample, is never made.
-With many positions the product is cheaper. `Outer.slim` counts which.
+With many positions the product is cheaper. `slim` counts which.
 """
 
 from __future__ import annotations
@@ -43,15 +43,6 @@ class Outer:
         d, x = self.factors[0]
         length = sum(left.shape[2 : 2 + self.positions].numel() for left, _ in self.factors)
         return length, d.shape[-1], x.shape[2 + self.positions :].numel()
-
-    @property
-    def slim(self) -> bool:
-        """Whether the Gram form of a difference is cheaper than the product (a rough count of multiplications).
-
-        Three blocks of both Gram matrices against one product, which in addition is written, read and compared.
-        """
-        t, o, p = self.sizes
-        return 3 * t * t * (o + p) < (t + 8) * o * p
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +92,7 @@ class Outer:
 
     def kept(self) -> Tensor | Outer:
         """The form in which a gradient waits to be compared."""
-        return self if self.slim else self.product()
+        return self if slim(*self.sizes) else self.product()
 
     def squared_norms(self) -> Tensor:
         """(B,) `||G_b||^2`, in double precision on the CPU."""
@@ -127,6 +118,14 @@ class Outer:
             difference = torch.baddbmm(their, d.transpose(1, 2), x, beta=-1, out=memory[: len(d)])
             squares.append(norms(difference.view(some.stop - some.start, -1)))
         return torch.cat(squares)
+
+
+def slim(t: int, o: int, p: int) -> bool:
+    """Whether the Gram form of a difference is cheaper than the product (a rough count of multiplications).
+
+    Three blocks of both Gram matrices against one product, which in addition is written, read and compared.
+    """
+    return 3 * t * t * (o + p) < (t + 8) * o * p
 
 
 def _viewable(x: Tensor, positions: int) -> bool:

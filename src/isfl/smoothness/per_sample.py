@@ -78,7 +78,7 @@ def _disagreement(model: nn.Module, inputs: Tensor, labels: Tensor) -> str | Non
     for i in range(len(places)):
         if compared == 2:
             break
-        truth = _gradients(model, losses[i])
+        truth = _gradients(model, losses[i], again=True)
         if not all(bool(torch.isfinite(gradient).all()) for gradient in truth.values()):
             continue
         compared += 1
@@ -91,10 +91,10 @@ def _disagreement(model: nn.Module, inputs: Tensor, labels: Tensor) -> str | Non
     return None if compared else "no sample of the spot check had a finite gradient"
 
 
-def _gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
-    """Of all trainable parameters; the graph is kept."""
+def _gradients(model: nn.Module, loss: Tensor, *, again: bool = False) -> dict[str, Tensor]:
+    """Of all trainable parameters; `again` says that the graph is still needed."""
     parameters = trainable(model)
-    found = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
+    found = torch.autograd.grad(loss, list(parameters.values()), retain_graph=again, allow_unused=True)
     whole = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters.values(), found, strict=True)]
     return dict(zip(parameters, [g.to_dense() if g.is_sparse else g for g in whole], strict=True))
 
