@@ -67,8 +67,8 @@ class Workplace:
 
     @cached_property
     def spare(self) -> nn.Module:
-        """Another such model, for those that are compared with what is loaded into the first."""
-        return copy.deepcopy(self.model)
+        """Another such model, for those that are compared with what is loaded into the first; never for training."""
+        return copy.deepcopy(self.model).eval()
 
     def loaded(self, weights: Weights) -> nn.Module:
         self.model.load_state_dict(weights)

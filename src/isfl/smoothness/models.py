@@ -17,21 +17,23 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def owned(module: nn.Module) -> dict[str, nn.Parameter]:
     """The trainable parameters that belong to this very module, not to its children."""
-    return {name: p for name, p in module.named_parameters(recurse=False) if p.requires_grad}
+    # Not through named_parameters, which walks the module each time: this is asked a hundred times a pass.
+    return {name: p for name, p in module._parameters.items() if p is not None and p.requires_grad}
 
 
 @contextmanager
 def evaluation_mode(*models: nn.Module) -> Iterator[None]:
     """Running statistics, no dropout: otherwise the gradient of a single sample is not defined."""
-    were = [{module: module.training for module in model.modules()} for model in models]
-    for model in models:
-        model.eval()
+    were = {model: [module for module in model.modules() if module.training] for model in models}
+    for model, training in were.items():
+        if training:
+            model.eval()
     try:
         yield
     finally:
-        for modes in were:
-            for module, training in modes.items():
-                module.training = training
+        for training in were.values():
+            for module in training:
+                module.training = True
 
 
 def hold_on_to_memory() -> None:

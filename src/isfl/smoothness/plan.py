@@ -18,9 +18,9 @@ Method = Literal["exact", "class-mean", "last-layer"]
 MEMORY = 256 << 20
 """Bytes the estimator may use for gradients and activations (one sample of a very large model may need more)."""
 
-LARGEST = 32
-"""Samples in one pass at most. More make nothing faster, and their activations no longer fit into memory that the
-allocator keeps: it would ask the system for fresh pages again and again."""
+LARGEST = 50
+"""Samples in one pass at most: ten parts of the paper's 500. More make nothing faster, leave fewer parts to share, and
+their activations no longer fit into memory that the allocator keeps: it would ask for fresh pages again and again."""
 
 Part = range | tuple[int, ...]
 """Places in `D_L`."""
