@@ -47,7 +47,8 @@ def measure(quick: bool, images: int | None = None, repetitions: int | None = No
         "title": f"One round of FedAvg: {CLIENTS} clients x {images} CIFAR-10 images, ResNet8, one epoch, batch 128",
         "rows": [_row(summary) for summary in summaries.values()],
         "missed": missed,
-        "notes": [f"{name} was not measured: {why}" for name, why in not_measured.items()]
+        "notes": [f"{repetitions} turns each"]
+        + [f"{name} was not measured: {why}" for name, why in not_measured.items()]
         + [
             f"{v.contestant} failed in repetition {v.repetition + 1}: {v.failure}"
             for v in visits
