@@ -18,7 +18,7 @@ from isfl.crew import Crew, Handler
 from isfl.data.dataset import Dataset, Population
 from isfl.engines.board import Board
 from isfl.engines.memories import Remembered
-from isfl.engines.workplace import Place, Workplace, state_of
+from isfl.engines.workplace import Place, Workplace, state_of, stay_small
 from isfl.federation.evaluation import Outcomes
 from isfl.federation.settings import Settings
 from isfl.federation.values import ClientUpdate, RenewalReport, RenewTask, TrainTask, Weights
@@ -140,6 +140,7 @@ def _workplace(
 ) -> Handler:
     """In a worker: build its workplace once; the handler serves it."""
     torch.set_num_threads(1)
+    stay_small()
     gc.freeze()  # what was imported is never garbage: collecting the rest takes a millisecond
     module: nn.Module = pickle.loads(model) if isinstance(model, bytes) else model  # sent by our own parent
     place = Workplace(module, clients, public, test, settings, memories, devices[number])
