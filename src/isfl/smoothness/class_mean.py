@@ -2,7 +2,7 @@
 
 `L_{k,i} = ||grad mean_{y=i} l(x,y; theta^k) - grad mean_{y=i} l(x,y; theta)|| / ||theta^k - theta||`
 
-Plain batched passes, right for every model. By the triangle inequality never above the exact value, and one sample
+Batched passes, right for every model. By the triangle inequality never above the exact value, and one sample
 without a finite gradient costs its whole class.
 """
 
