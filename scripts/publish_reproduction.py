@@ -49,7 +49,7 @@ def publish(run: Path, commit: str, made_by: str | None = None) -> Path:
         command = f"isfl reproduce {plan['title']} --scale {plan['scale']} --only {cell.group}/{cell.label}"
         provenance[name] = {"made by": made_by or command, "commit": commit, **written}
     source.write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
-    write_reproduction(plan["title"], plan["scale"], planned_cells(results)[1], results)
+    write_reproduction(plan, planned_cells(results)[1], results)
     page, mark = ROOT / "docs" / "results.md", results.name
     marked = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
     text = marked.sub(lambda match: match[1] + tables(results) + match[2], page.read_text(encoding="utf-8"))

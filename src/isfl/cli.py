@@ -106,7 +106,7 @@ def resume(
         if plan["command"] == "reproduce":
             if tracking:
                 raise UserError("--track is for runs and comparisons, not for isfl reproduce")
-            finish_reproduction(cells, directory, jobs, plan["title"], plan["scale"])
+            finish_reproduction(cells, directory, jobs)
         else:
             finish_comparison(cells, directory, jobs, plan["title"], tracking)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,34 +74,49 @@ def demo(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="table2, table3, fig-convergence, fig-rho, fig-q, fig-cost or fig-sr")],
-    scale: Annotated[str, typer.Option(help="smoke, quick or paper")] = "quick",
+    name: Annotated[
+        str,
+        typer.Argument(help="table2, table3, centralized, fig-convergence, fig-rho, fig-q, fig-cost or fig-sr"),
+    ],
+    scale: Annotated[str, typer.Option(help="smoke, quick, half or paper")] = "quick",
+    interpretation: Annotated[
+        str, typer.Option("--as", help="text, authors or published: whose word decides (docs/reproducing.md)")
+    ] = "published",
+    clients: Annotated[
+        int | None, typer.Option(min=1, help="number of clients, where the experiment does not vary it")
+    ] = None,
     only: Annotated[str | None, typer.Option(help="cells to run, as patterns: 'nr-0.98/*,*/isfl*'")] = None,
+    overrides: Overrides = None,
     seeds: Annotated[str, typer.Option(help="comma-separated seeds")] = "0",
     out: Annotated[Path | None, typer.Option(help="directory; one that is there goes on", show_default=False)] = None,
     jobs: Jobs = None,
 ) -> None:
     """Run a table or figure of the paper and set the published numbers beside ours."""
-    from isfl.experiment.paper import scale_named
+    from isfl.experiment.paper import setting_named
     from isfl.experiment.reproduce import reproduction_cells
 
-    out = out or Path("runs") / f"{name}-{scale}"
-    cells = reproduction_cells(name, scale_named(scale), _numbers(seeds), out, only)
-    finish_reproduction(cells, out, jobs, name, scale)
+    changes = [re.sub(r"[^\w.=-]+", "-", change) for change in overrides or []]
+    name_of_setting = [name, scale, interpretation, *([f"K={clients}"] if clients else []), *changes]
+    out = out or Path("runs") / "-".join(name_of_setting)
+    setting = setting_named(scale, interpretation, clients)
+    cells = reproduction_cells(name, setting, _numbers(seeds), out, only, overrides or [])
+    finish_reproduction(cells, out, jobs)
 
 
-def finish_reproduction(cells: list[Cell], out: Path, jobs: int | None, name: str, scale: str) -> None:
+def finish_reproduction(cells: list[Cell], out: Path, jobs: int | None) -> None:
     from isfl.experiment.cells import planned_cells, run_cells
     from isfl.report.page import write_report
-    from isfl.report.reproduction import SCALES, by_group, headings, rows_of, write_reproduction
+    from isfl.report.reproduction import by_group, headings, rows_of, setting_of, write_reproduction
     from isfl.terminal import cells_progress, print_table, say
 
     with resumable(out), cells_progress(cells) as watch:
         run_cells(cells, jobs, watch)
-    results = write_reproduction(name, scale, planned_cells(out)[1], out)
+    plan, every = planned_cells(out)
+    name = plan["title"]
+    results = write_reproduction(plan, every, out)
     for group, rows in by_group(results).items():
         print_table(headings(rows), rows_of(rows), f"{name}: {group}", "")
-    say(SCALES[scale])
+    say(setting_of(plan))
     write_report([out], out / "report.html")
     say(f"written: {out}/{name}.md, .json, .png, and report.html")
 

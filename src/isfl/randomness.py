@@ -25,11 +25,18 @@ class Purpose(IntEnum):
     COUNT_NOISE = 7
     FEATURE_NOISE = 8
     EVALUATION = 9
+    AUGMENTATION = 10
 
 
 def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, epoch: int = 0) -> np.random.Generator:
     """A numpy generator of its own for this purpose, round, client and epoch."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, round, client, epoch)))
+
+
+def torch_generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, epoch: int = 0) -> torch.Generator:
+    """The same for torch."""
+    stream = generator(seed, purpose, round=round, client=client, epoch=epoch)
+    return torch.Generator().manual_seed(int(stream.integers(2**62)))
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
@@ -12,18 +12,31 @@ from torch import Tensor
 
 from isfl.sampling import Indices
 
+BatchTransform = Callable[[Tensor], Tensor]
+"""From a batch of inputs as they are stored to one of the same shape and type."""
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Mean and standard deviation of each channel; for images, of pixels between 0 and 1."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
 
 @dataclass(frozen=True)
 class Dataset:
     """Inputs and labels of a classification problem.
 
     `inputs` is (N, ...): bytes for images, which `batch` scales to [-1, 1], or floats or whole numbers (tokens),
-    which are used as they are. `labels` is (N,) with values in `0 .. num_classes - 1`.
+    which are used as they are; with a `normalization`, bytes and floats are normalised by it instead. `labels` is
+    (N,) with values in `0 .. num_classes - 1`.
     """
 
     inputs: Tensor
     labels: Tensor
     num_classes: int
+    normalization: Normalization | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -31,16 +44,17 @@ class Dataset:
     def subset(self, indices: Indices) -> Dataset:
         """The samples at `indices`, as a data set of its own."""
         rows = torch.from_numpy(np.ascontiguousarray(indices))
-        return Dataset(self.inputs[rows], self.labels[rows], self.num_classes)
+        return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
 
     def rows(self, start: int, stop: int) -> Dataset:
         """Consecutive samples, looked at in place."""
-        return Dataset(self.inputs[start:stop], self.labels[start:stop], self.num_classes)
+        return replace(self, inputs=self.inputs[start:stop], labels=self.labels[start:stop])
 
-    def batch(self, indices: Indices | slice) -> tuple[Tensor, Tensor]:
-        """Model inputs and labels at `indices`."""
+    def batch(self, indices: Indices | slice, transform: BatchTransform | None = None) -> tuple[Tensor, Tensor]:
+        """Model inputs and labels at `indices`; `transform` sees the stored inputs, before they are scaled."""
         rows = indices if isinstance(indices, slice) else torch.from_numpy(indices)
-        return scaled(self.inputs[rows]), self.labels[rows]
+        inputs = self.inputs[rows] if transform is None else transform(self.inputs[rows])
+        return scaled(inputs, self.normalization), self.labels[rows]
 
     def everything(self) -> tuple[Tensor, Tensor]:
         return self.batch(slice(None))
@@ -62,7 +76,7 @@ class Population(Sequence[Dataset]):
     def of(cls, clients: Sequence[Dataset]) -> Population:
         inputs, labels = torch.cat([c.inputs for c in clients]), torch.cat([c.labels for c in clients])
         sizes = [len(client) for client in clients]
-        return cls(Dataset(inputs, labels, clients[0].num_classes), np.cumsum([0, *sizes]))
+        return cls(replace(clients[0], inputs=inputs, labels=labels), np.cumsum([0, *sizes]))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -79,7 +93,16 @@ class Population(Sequence[Dataset]):
         return self.data.rows(int(self.bounds[index]), int(self.bounds[index + 1]))
 
 
-def scaled(inputs: Tensor) -> Tensor:
-    """Bytes to [-1, 1], anything else untouched; images with channels last, as convolutions like them."""
-    values = inputs.float() / 127.5 - 1.0 if inputs.dtype == torch.uint8 else inputs
+def scaled(inputs: Tensor, normalization: Normalization | None = None) -> Tensor:
+    """Bytes to [-1, 1] and anything else untouched, or both by channel means and deviations.
+
+    Images get their channels last in memory, which is what convolutions on a CPU like best.
+    """
+    image = inputs.dtype == torch.uint8
+    if normalization is None:
+        values = inputs.float() / 127.5 - 1.0 if image else inputs
+    else:
+        channels = (-1, *(1 for _ in inputs.shape[2:]))
+        mean, std = (torch.tensor(part).view(channels) for part in (normalization.mean, normalization.std))
+        values = ((inputs.float() / 255.0 if image else inputs) - mean) / std
     return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def seen_by(client: int, data: Dataset, split: FeatureSplit, seed: int) -> Datas
     else:
         noise = generator(seed, Purpose.FEATURE_NOISE, client=client).standard_normal(pixels.shape, dtype=np.float32)
         pixels = pixels + 255.0 * split.reach * (place + 1.0) / 2.0 * torch.from_numpy(noise)
-    return Dataset(pixels.round().clamp(0, 255).to(torch.uint8), data.labels, data.num_classes)
+    return replace(data, inputs=pixels.round().clamp(0, 255).to(torch.uint8))
 
 
 def _rotated(images: Tensor, degrees: float) -> Tensor:

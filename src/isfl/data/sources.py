@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from isfl.data import cifar, idx
 from isfl.data.cache import recall, store
-from isfl.data.dataset import Dataset
+from isfl.data.dataset import Dataset, Normalization
 from isfl.data.own import arrays_from, call, read_folders, read_npz, resolve
 from isfl.errors import UserError
 from isfl.schema import Part
+
+
+class Normalize(Part):
+    """Normalise each channel by a mean and a deviation, those of pixels between 0 and 1 for images."""
+
+    mean: list[float] = Field(min_length=1, description="one number per channel")
+    std: list[float] = Field(min_length=1, description="one positive number per channel")
+
+    @model_validator(mode="after")
+    def _fit_each_other(self) -> Normalize:
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"mean has {len(self.mean)} numbers and std {len(self.std)}; give one per channel")
+        if min(self.std) <= 0:
+            raise ValueError(f"std has {min(self.std):g}; deviations are positive")
+        return self
 
 
 class DataSettings(Part):
@@ -30,6 +46,14 @@ class DataSettings(Part):
     path: str | None = Field(None, description="file or directory the data is read from, where the name needs one")
     hub: bool = Field(False, description="allow a download from the Hugging Face hub (needs the library `datasets`)")
     public: int = Field(500, ge=1, description="|D_L|: public samples on which Lipschitz values are estimated")
+    public_from: Literal["unused", "all"] = Field(
+        "unused",
+        description="which samples are public: of those no client owns, equally many per class; or at random from all "
+        "training data, so that clients may own them too (the authors' code)",
+    )
+    normalize: Normalize | None = Field(
+        None, description="means and deviations to normalise channels by; default: images are scaled to [-1, 1]"
+    )
 
 
 @dataclass(frozen=True)
@@ -141,10 +165,26 @@ def load(settings: DataSettings) -> Source:
     """The data set that the settings name."""
     if ":" in settings.name:
         key = f"data.name = {settings.name!r}"
-        return _source(arrays_from(call(resolve(settings.name, "data.name"), key), key), None, key)
-    if settings.name not in SOURCES:
+        source = _source(arrays_from(call(resolve(settings.name, "data.name"), key), key), None, key)
+    elif settings.name not in SOURCES:
         raise UserError(f"data.name is {settings.name!r}; choose one of {', '.join(SOURCES)}, or module:function")
-    return SOURCES[settings.name](settings)
+    else:
+        source = SOURCES[settings.name](settings)
+    train, test = (normalized(part, settings.normalize) for part in (source.train, source.test))
+    return replace(source, train=train, test=test)
+
+
+def normalized(data: Dataset, wanted: Normalize | None) -> Dataset:
+    """The data with its inputs normalised as the settings say, from now on."""
+    if wanted is None:
+        return data
+    if data.inputs.dtype not in (torch.uint8, torch.float32):
+        raise UserError(f"data.normalize: inputs of type {data.inputs.dtype} cannot be normalised; leave it out")
+    if data.inputs.shape[1] != len(wanted.mean):
+        raise UserError(
+            f"data.normalize has {len(wanted.mean)} channels, the data has {data.inputs.shape[1]}; give one number each"
+        )
+    return replace(data, normalization=Normalization(tuple(wanted.mean), tuple(wanted.std)))
 
 
 def keep(name: str, source: Source) -> None:

@@ -1,7 +1,8 @@
 """How a training pool is shared out: i.i.d., shards, the paper's mixed split in both readings, Dirichlet.
 
 Every split ends, hands each client at least one sample, and says why when a request cannot be met. Samples are
-never handed out twice. The public set D_L is set aside first: no client owns any of it.
+never handed out twice, unless the split is told to do as the authors' code does. The public set D_L is set aside
+first, so that no client owns any of it, or drawn from everything.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ class MixedSplit(_Shards):
     kind: Literal["mixed"] = "mixed"
     nr: float = Field(0.98, ge=0, le=1, description="NR, the share that is not i.i.d.")
     reading: Literal["text", "code"] = Field("text", description="of the paper: its text or its code")
+    overlap: bool = Field(
+        False,
+        description="cut the shards from all samples, those of the i.i.d. part included (the authors' code): a client "
+        "may then hold a sample twice, and two clients the same one",
+    )
 
 
 class DirichletSplit(Part):
@@ -113,10 +119,13 @@ class Partition:
     public: Indices
 
 
-def partition(split: Split, labels: np.ndarray, public: int, seed: int) -> Partition:
-    """Set the public set aside, then share the rest of the pool out."""
-    chosen = public_set(labels, public, seed)
-    rest = np.setdiff1d(np.arange(len(labels)), chosen)
+def partition(
+    split: Split, labels: np.ndarray, public: int, seed: int, public_from: Literal["unused", "all"] = "unused"
+) -> Partition:
+    """Set the public set aside, then share the rest of the pool out; or share all of it out (`public_from = "all"`)."""
+    chosen = public_set(labels, public, seed, public_from)
+    every = np.arange(len(labels))
+    rest = every if public_from == "all" else np.setdiff1d(every, chosen)
     rng = generator(seed, Purpose.SPLIT)
     if isinstance(split, IIDSplit | FeatureSplit):
         clients = _iid(split, len(rest), rng)
@@ -127,17 +136,20 @@ def partition(split: Split, labels: np.ndarray, public: int, seed: int) -> Parti
     elif isinstance(split, DirichletSplit):
         clients = _dirichlet(split, labels[rest], rng)
     elif isinstance(split, MixedSplit):
-        clients = _shards(split, labels[rest], _iid_per_shard(split, len(labels)), rng)
+        clients = _shards(split, labels[rest], _iid_per_shard(split, len(labels)), rng, split.overlap)
     else:
         clients = _shards(split, labels[rest], 0, rng)
     return Partition(tuple(rest[np.sort(indices)] for indices in clients), chosen)
 
 
-def public_set(labels: np.ndarray, public: int, seed: int) -> Indices:
-    """Where in the pool the public set is."""
+def public_set(labels: np.ndarray, public: int, seed: int, public_from: Literal["unused", "all"] = "unused") -> Indices:
+    """Where in the pool the public set is: balanced over classes, or (from `"all"`) drawn at random."""
     if public >= len(labels):
         raise UserError(f"data.public asks for {public} samples, the data has {len(labels)}; lower data.public")
-    return _balanced(labels, public, generator(seed, Purpose.PUBLIC_SET))
+    rng = generator(seed, Purpose.PUBLIC_SET)
+    if public_from == "all":
+        return np.sort(rng.choice(len(labels), public, replace=False))
+    return _balanced(labels, public, rng)
 
 
 def _balanced(labels: np.ndarray, count: int, rng: np.random.Generator) -> Indices:
@@ -176,12 +188,13 @@ def _iid_per_shard(split: MixedSplit, available: int) -> int:
 
 
 def _shards(
-    split: ShardSplit | MixedSplit, labels: np.ndarray, iid_each: int, rng: np.random.Generator
+    split: ShardSplit | MixedSplit, labels: np.ndarray, iid_each: int, rng: np.random.Generator, overlap: bool = False
 ) -> list[Indices]:
-    """Set the i.i.d. part aside, sort and cut the rest, deal shards at random; each gets its i.i.d. share back."""
+    """Set the i.i.d. part aside, sort and cut the rest (`overlap`: all), deal shards at random, each with its i.i.d.
+    share."""
     needed, sorted_each = split.clients * split.shards_per_client, split.shard_size - iid_each
     order = rng.permutation(len(labels))
-    mixed, rest = order[: needed * iid_each], order[needed * iid_each :]
+    mixed, rest = order[: needed * iid_each], order if overlap else order[needed * iid_each :]
     by_label = rest[np.argsort(labels[rest], kind="stable")]
     possible = needed if sorted_each == 0 else len(by_label) // sorted_each
     if possible < needed or len(mixed) < needed * iid_each:

@@ -48,8 +48,10 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
 def _accuracy(report: RoundReport) -> dict[str, Any]:
     """Accuracies; the same keys with None in a round that was not evaluated."""
     if report.standard is None:
-        names = ("accuracy_standard", "accuracy_global", "recall", "worst_client", "worst_client_accuracy")
-        return dict.fromkeys(names)
+        return dict.fromkeys(
+            ("accuracy_standard", "accuracy_global", "recall", "client_accuracy")
+            + ("worst_client", "worst_client_accuracy")
+        )
     everyone = sum(report.clients.values(), Score(0, 0, 0))
     worst = min(sorted(report.clients), key=lambda k: report.clients[k].accuracy, default=None)
     found: dict[str, Any] = {
@@ -61,6 +63,9 @@ def _accuracy(report: RoundReport) -> dict[str, Any]:
         found["accuracy_global_top5"] = everyone.accuracy_top5 if everyone.samples else None
     return found | {
         "recall": _numbers(report.standard.recall),
+        "client_accuracy": [
+            report.clients[k].accuracy if k in report.clients else None for k in range(report.num_clients)
+        ],
         "worst_client": worst,
         "worst_client_accuracy": None if worst is None else report.clients[worst].accuracy,
     }

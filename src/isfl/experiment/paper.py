@@ -1,19 +1,30 @@
-"""The paper's experiments by name, each at three scales.
+"""The paper's experiments by name: what is run in each cell, at four scales and in three interpretations.
 
-An experiment is a list of cells: a group (a column of a table, a setting of a figure), a label (a row, a scheme) and a
-configuration. `paper` is the published setting; `quick` the same made small enough for two cores (half the width, ten
-rounds); `smoke` runs in seconds, on the embedded data, to show that every cell can be filled.
+An experiment is a list of plans: a group (a column of a table, a setting of a figure), a label (a row, a scheme) and a
+configuration. `docs/reproducing.md` has the table of what the interpretations differ in, with the evidence for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from isfl.errors import UserError
 
-Scale = Literal["smoke", "quick", "paper"]
+Scale = Literal["smoke", "quick", "half", "paper"]
+SCALES: dict[Scale, str] = {
+    "smoke": "tiny runs on the embedded data, not comparable with anything",
+    "quick": "half the width and ten rounds",
+    "half": "half the width, all rounds",
+    "paper": "full width, all rounds",
+}
+Interpretation = Literal["text", "authors", "published"]
+INTERPRETATIONS: dict[Interpretation, str] = {
+    "text": "the paper's words to the letter",
+    "authors": "the released code to the letter",
+    "published": "our best guess at what the published numbers were made with, a hypothesis",
+}
 Raw = dict[str, Any]
 
 
@@ -24,61 +35,148 @@ class Plan:
     group: str
     label: str
     config: Raw
+    fixed: frozenset[str]
+    """Keys of the configuration that group and label stand for: overriding one would make them untrue."""
 
 
-# ---------------------------------------------------------------- settings shared by all
+@dataclass(frozen=True)
+class Setting:
+    """How an experiment is read and how large it is made."""
 
+    scale: Scale = "quick"
+    interpretation: Interpretation = "published"
+    clients: int | None = None
+    """K, where the experiment does not vary it; None for the interpretation's own."""
 
-def setting(
-    scale: Scale,
-    split: Raw,
-    scheme: Any,
-    *,
-    data: str = "cifar10",
-    public: int = 500,
-    training: Raw | None = None,
-) -> Raw:
-    """A configuration at this scale. Everything not named is a default, and the defaults are the paper's."""
-    model = {"name": "resnet9" if data == "cifar100" else "resnet8"}
-    raw: Raw = {"data": {"name": data, "public": public}, "model": model, "training": {"rounds": 25}}
-    if scale == "quick":
-        raw |= {"model": {**model, "width": 0.5}, "training": {"rounds": 10}}
-    if scale == "smoke":
-        raw = {
-            "data": {"name": "fashion-mnist-mini", "public": public // 12},
-            "model": {"name": "mlp", "width": 0.25},
-            "training": {"rounds": 2, "local_epochs": 1, "batch_size": 32},
+    @property
+    def by_code(self) -> bool:
+        """Whether the released code decides where it differs from the paper's words."""
+        return self.interpretation != "text"
+
+    @property
+    def table2_clients(self) -> int:
+        """The paper names 10 and 20 clients and does not say which table has which."""
+        return self.clients or (20 if self.interpretation == "published" else 10)
+
+    def plan(
+        self,
+        group: str,
+        label: str,
+        split: Raw,
+        scheme: Any,
+        *,
+        data: str = "cifar10",
+        public: int | None = None,
+        rounds: int = 25,
+        training: Raw | None = None,
+    ) -> Plan:
+        """A cell. What is named here is what its group and label stand for; the rest follows from the setting."""
+        scheme = {"name": scheme} if isinstance(scheme, str) else scheme
+        fixed = {"split": split, "scheme": scheme, "training": training or {}, "data": {"name": data}}
+        if public is not None:
+            fixed["data"]["public"] = public
+        config = self._base(data, public, rounds)
+        config = _merge(config, {"split": self._split(split), "scheme": scheme, "training": training or {}})
+        if self.by_code:
+            config = _merge(config, _by_code(scheme))
+        return Plan(group, label, config, frozenset(_keys(fixed)))
+
+    def _base(self, data: str, public: int | None, rounds: int) -> Raw:
+        """Everything that cells share. What is not named is a default, and the defaults are the paper's."""
+        public = public or (1000 if self.interpretation == "authors" else 500)
+        augment = ["crop", "flip"] if self.interpretation == "published" else []
+        raw: Raw = {"data": {"name": data, "public": public}, "training": {"rounds": rounds, "augment": augment}}
+        raw["model"] = {"name": "resnet9" if data == "cifar100" else "resnet8"}
+        if self.by_code:
+            raw["data"]["public_from"] = "all"
+            raw["training"]["initial_models"] = "independent"
+            if data == "cifar100":
+                raw["data"]["normalize"] = CIFAR_CHANNELS
+        if self.scale == "quick":
+            raw["training"]["rounds"] = 10
+        if self.scale in ("quick", "half"):
+            raw["model"]["width"] = 0.5
+        if self.scale == "smoke":
+            small = {"name": "fashion-mnist-mini", "public": public // 12, "normalize": None}
+            raw["data"] |= small
+            raw["model"] = {"name": "mlp", "width": 0.25}
+            raw["training"] |= {"rounds": 2, "local_epochs": 1, "batch_size": 32}
+        return raw
+
+    def _split(self, split: Raw) -> Raw:
+        if self.scale != "smoke":
+            return split
+        sizes = {
+            key: max(2, value // 25) for key, value in split.items() if key in ("shard_size", "samples_per_client")
         }
-        split = _smaller(split)
-    return {**raw, "split": split, "scheme": scheme, "training": {**raw["training"], **(training or {})}}
+        return {**split, **sizes}  # a twenty-fifth of the samples
+
+    # ------------------------------------------------------------ splits
+
+    def mixed(self, nr: float, clients: int | None = None, samples: int = 1000) -> Raw:
+        """The mixed split, as the text says it or as the released code makes it."""
+        split: Raw = {"kind": "mixed", "nr": nr, "clients": clients or self.table2_clients}
+        split |= {"shards_per_client": 2, "shard_size": samples // 2, "reading": "text"}
+        return split | ({"reading": "code", "overlap": True} if self.by_code else {})
+
+    def mixed_at_constant_skew(self, nr: float, clients: int | None = None, samples: int = 1000) -> Raw:
+        """The mixed split with the i.i.d. share that `mixed(nr)` has, whatever the number of clients and samples.
+
+        In the released code that share is `N (1 - NR) / (K |D_k|)`: it would change with what a figure varies.
+        """
+        split = self.mixed(nr, clients, samples)
+        if self.by_code:
+            split |= {"reading": "text", "nr": 1.0 - 50_000 * (1.0 - nr) / (self.table2_clients * 1000)}
+        return split
+
+    def dirichlet(self, alpha: float, clients: int | None = None, samples: int = 1000) -> Raw:
+        clients = clients or self.table2_clients
+        return {"kind": "dirichlet", "alpha": alpha, "clients": clients, "samples_per_client": samples}
+
+    def table2_splits(self) -> dict[str, Raw]:
+        return {
+            "nr-0.95": self.mixed(0.95),
+            "nr-0.98": self.mixed(0.98),
+            "dirichlet-0.4": self.dirichlet(0.4),
+            "dirichlet-0.2": self.dirichlet(0.2),
+        }
 
 
-def _smaller(split: Raw) -> Raw:
-    """The same kind of split with a twenty-fifth of the samples."""
-    return {**split, **{key: max(2, split[key] // 25) for key in split if key in ("shard_size", "samples_per_client")}}
+CIFAR_CHANNELS = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
+"""What the released code normalises CIFAR-100 with (they are CIFAR-10's)."""
 
 
-def mixed(nr: float, clients: int = 10, samples: int = 1000) -> Raw:
-    """The mixed split as the authors' code makes it: the published numbers can only be compared with that."""
-    split = {"kind": "mixed", "nr": nr, "reading": "code", "clients": clients, "shards_per_client": 2}
-    return {**split, "shard_size": samples // 2}
+def _by_code(scheme: Raw) -> Raw:
+    """What the released code does and the text does not say, for this scheme."""
+    changes: Raw = {"scheme": {"aggregation": {"weights": "client"}}}
+    if scheme["name"] == "isfl":
+        changes["scheme"]["sampling"] = {"first_round": "target", "reference": "before"}
+        changes["training"] = {"drop_last": True}
+    return changes
 
 
-def dirichlet(alpha: float, samples: int = 1000) -> Raw:
-    return {"kind": "dirichlet", "alpha": alpha, "clients": 10, "samples_per_client": samples}
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Raw:
+    """`base` with the leaves of `changes` in place of its own."""
+    merged = dict(base)
+    for key, value in changes.items():
+        inner = merged.get(key)
+        merged[key] = _merge(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
-SPLITS: dict[str, Raw] = {
-    "nr-0.95": mixed(0.95),
-    "nr-0.98": mixed(0.98),
-    "dirichlet-0.4": dirichlet(0.4),
-    "dirichlet-0.2": dirichlet(0.2),
-}
+def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
 
 TABLE2_ROWS: dict[str, Any] = {
     "fedavg": "fedavg",
     "uniform-is": "uniform-is",
     "pj-is": "pj-is",
+    "pj-unnormalised": "pj-unnormalised",
     "isfedavg": "isfedavg",
     "isfl-0.05": {"name": "isfl", "sampling": {"floor": 0.05}},
     "isfl-0.01": {"name": "isfl", "sampling": {"floor": 0.01}},
@@ -87,91 +185,108 @@ TABLE2_ROWS: dict[str, Any] = {
     "calibrated": "calibrated",
     "isfl-calibrated": {"name": "isfl", "objective": {"calibrate": True}},
 }
-"""The paper's six rows, the centralised reference, and three rows of ours."""
+"""The paper's six rows, another reading of `p_j`-IS, the centralised reference, and three rows of ours."""
 
 # ---------------------------------------------------------------- the experiments
 
 
-def table2(scale: Scale) -> list[Plan]:
+def table2(setting: Setting) -> list[Plan]:
     """Accuracy of every sampling scheme under four label skews (compare_tab)."""
     return [
-        Plan(column, row, setting(scale, split, scheme))
-        for column, split in SPLITS.items()
+        setting.plan(column, row, split, scheme)
+        for column, split in setting.table2_splits().items()
         for row, scheme in TABLE2_ROWS.items()
     ]
 
 
-def table3(scale: Scale) -> list[Plan]:
-    """ISFL against schemes that change the objective (cross_tab), with the speed-up in rounds to FedAvg's accuracy.
+def table3(setting: Setting) -> list[Plan]:
+    """ISFL against schemes that change the objective (cross_tab, fig-compare-cross), with the speed-up in rounds.
 
-    CIFAR-100 is shared out almost entirely (5,000 samples a client in the authors' code); we leave 50 a client
-    aside, so that the public set has samples nobody owns.
+    The published speed-ups are 25 rounds by 14 and 10 for CIFAR-10, and 30 by 10, 7 and 6 for CIFAR-100. The released
+    code shares all of CIFAR-100 out; where the public set must be of unused samples, 50 per client are left aside.
     """
-    columns = {
-        "cifar10": (dirichlet(0.2), {"fedprox": 0.2, "tau": 0.5}),
-        "cifar100": (dirichlet(0.5, samples=4950), {"fedprox": 0.01, "tau": 0.2}),
+    clients = setting.clients or 10
+    samples = 5000 if setting.by_code else 4950
+    columns: dict[str, tuple[Raw, int, float, float]] = {
+        "cifar10": (setting.dirichlet(0.2, clients), 25, 0.2, 0.5),
+        "cifar100": (setting.dirichlet(0.5, clients, samples), 30, 0.01, 0.2),
     }
     plans = []
-    for data, (split, best) in columns.items():
+    for data, (split, rounds, mu, tau) in columns.items():
+        moon: Raw = {"mu": 1.0, "tau": tau}
+        if setting.by_code and data == "cifar100":
+            moon["representation"] = "logits"
         rows: dict[str, Any] = {
             "fedavg": "fedavg",
-            "fedprox": {"name": "fedprox", "objective": {"mu": best["fedprox"]}},
-            "moon": {"name": "moon", "objective": {"mu": 1.0, "tau": best["tau"]}},
+            "fedprox": {"name": "fedprox", "objective": {"mu": mu}},
+            "moon": {"name": "moon", "objective": moon},
             "isfl": "isfl",
         }
-        plans += [Plan(data, row, setting(scale, split, scheme, data=data)) for row, scheme in rows.items()]
+        plans += [setting.plan(data, row, split, scheme, data=data, rounds=rounds) for row, scheme in rows.items()]
     return plans
 
 
-def convergence(scale: Scale) -> list[Plan]:
+def centralized(setting: Setting) -> list[Plan]:
+    """One model trained on all 50,000 images: the reference that Section V-A names."""
+    plans = []
+    for data in ("cifar10", "cifar100"):
+        plan = setting.plan(
+            data, "centralized", {"kind": "iid", "clients": 1, "samples_per_client": 50_000}, "fedavg", data=data
+        )
+        plan.config["data"]["public_from"] = "all"  # nothing is left aside
+        plans.append(plan)
+    return plans
+
+
+def convergence(setting: Setting) -> list[Plan]:
     """Accuracy and training loss over rounds, under light and severe skew (fig-compare)."""
-    rows = ("fedavg", "uniform-is", "isfedavg", "isfl-0.05")
+    rows, splits = ("fedavg", "uniform-is", "isfedavg", "isfl-0.05"), setting.table2_splits()
     return [
-        Plan(column, row, setting(scale, SPLITS[column], TABLE2_ROWS[row]))
+        setting.plan(column, row, splits[column], TABLE2_ROWS[row])
         for column in ("dirichlet-0.4", "nr-0.98")
         for row in rows
     ]
 
 
-def rho(scale: Scale) -> list[Plan]:
+def rho(setting: Setting) -> list[Plan]:
     """`rho` in use against its theoretical minimum, over rounds (fig-thm-val)."""
-    return [Plan("nr-0.98", "isfl-0.05", setting(scale, SPLITS["nr-0.98"], TABLE2_ROWS["isfl-0.05"]))]
+    return [setting.plan("nr-0.98", "isfl-0.05", setting.mixed(0.98), TABLE2_ROWS["isfl-0.05"])]
 
 
-def probabilities(scale: Scale) -> list[Plan]:
+def probabilities(setting: Setting) -> list[Plan]:
     """`q` over rounds on selected clients, under ISFedAvg and ISFL (fig-q)."""
     rows = ("isfedavg", "isfl-0.05")
-    return [Plan("nr-0.98", row, setting(scale, SPLITS["nr-0.98"], TABLE2_ROWS[row])) for row in rows]
+    return [setting.plan("nr-0.98", row, setting.mixed(0.98), TABLE2_ROWS[row]) for row in rows]
 
 
-def cost(scale: Scale) -> list[Plan]:
+def cost(setting: Setting) -> list[Plan]:
     """Accuracy and extra gradients against the number of clients, their data and the public set (fig-cmplx)."""
+    split = setting.mixed_at_constant_skew
     settings = {
-        **{f"K={k}": (mixed(0.98, clients=k), 500) for k in (5, 10, 20)},
-        **{f"Dk={n}": (mixed(0.98, samples=n), 500) for n in (500, 2000)},
-        **{f"DL={n}": (mixed(0.98), n) for n in (250, 1000)},
+        **{f"K={k}": (split(0.98, clients=k), 500) for k in (5, 10, 20)},
+        **{f"Dk={n}": (split(0.98, samples=n), 500) for n in (500, 2000)},
+        **{f"DL={n}": (split(0.98), n) for n in (250, 1000)},
     }
     return [
-        Plan(name, row, setting(scale, split, TABLE2_ROWS[row], public=public))
+        setting.plan(name, row, split, TABLE2_ROWS[row], public=public)
         for name, (split, public) in settings.items()
         for row in ("isfedavg", "isfl-0.05")
     ]
 
 
-def sampling_ratio(scale: Scale) -> list[Plan]:
+def sampling_ratio(setting: Setting) -> list[Plan]:
     """Accuracy against the share of local data drawn an epoch (fig-sr); RW-IS is Uniform-IS."""
     return [
-        Plan(
-            f"SR={ratio}", row, setting(scale, SPLITS["nr-0.98"], TABLE2_ROWS[row], training={"sampling_ratio": ratio})
-        )
+        setting.plan(f"SR={ratio}", row, setting.mixed(0.98), TABLE2_ROWS[row], training={"sampling_ratio": ratio})
         for ratio in (0.1, 0.3, 0.5, 1.0)
         for row in ("fedavg", "uniform-is", "isfl-0.05")
     ]
 
 
-EXPERIMENTS: dict[str, Callable[[Scale], list[Plan]]] = {
+EXPERIMENTS: dict[str, Callable[[Setting], list[Plan]]] = {
     "table2": table2,
     "table3": table3,
+    "centralized": centralized,
     "fig-convergence": convergence,
     "fig-rho": rho,
     "fig-q": probabilities,
@@ -180,16 +295,19 @@ EXPERIMENTS: dict[str, Callable[[Scale], list[Plan]]] = {
 }
 
 
-def scale_named(name: str) -> Scale:
-    """The scale of this name."""
-    for scale in get_args(Scale):
-        if name == scale:
-            return cast(Scale, scale)
-    raise UserError(f"--scale {name}: choose one of {', '.join(get_args(Scale))}")
+def setting_named(scale: str, interpretation: str, clients: int | None = None) -> Setting:
+    """The setting that the options of `isfl reproduce` name."""
+    for option, given, known in (
+        ("--scale", scale, get_args(Scale)),
+        ("--as", interpretation, get_args(Interpretation)),
+    ):
+        if given not in known:
+            raise UserError(f"{option} {given}: choose one of {', '.join(known)}")
+    return Setting(cast(Scale, scale), cast(Interpretation, interpretation), clients)
 
 
-def plans_of(name: str, scale: Scale) -> list[Plan]:
+def plans_of(name: str, setting: Setting) -> list[Plan]:
     """The cells of an experiment by name."""
     if name not in EXPERIMENTS:
         raise UserError(f"{name!r} is not an experiment of the paper; choose one of {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name](scale)
+    return EXPERIMENTS[name](setting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import json
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from typing import Any
 from isfl.errors import UserError
 from isfl.experiment.cells import Cell, begin_cells, planned_cells, want_cells
 from isfl.experiment.compare import final_numbers, spread
-from isfl.experiment.config import config_from
-from isfl.experiment.paper import Scale, plans_of
+from isfl.experiment.config import apply, config_from
+from isfl.experiment.paper import Plan, Setting, plans_of
 from isfl.files import PLAN
 
 
@@ -42,7 +43,9 @@ class Result:
         return None if ours is None or key not in self.published else ours - self.published[key]
 
 
-def reproduction_cells(name: str, scale: Scale, seeds: Sequence[int], out: Path, only: str | None) -> list[Cell]:
+def reproduction_cells(
+    name: str, setting: Setting, seeds: Sequence[int], out: Path, only: str | None, overrides: Sequence[str] = ()
+) -> list[Cell]:
     """The cells to work on; a directory that holds this experiment already goes on where it stopped."""
     if not seeds or len(set(seeds)) != len(seeds):
         raise UserError("--seeds needs at least one number, each once, for instance --seeds 0,1,2")
@@ -51,31 +54,57 @@ def reproduction_cells(name: str, scale: Scale, seeds: Sequence[int], out: Path,
             plan.group,
             plan.label,
             seed,
-            config_from({**plan.config, "seed": seed}, f"{name} {plan.group}/{plan.label}"),
+            config_from({**_overridden(plan, overrides), "seed": seed}, f"{name} {plan.group}/{plan.label}"),
             out / plan.group / plan.label / f"seed-{seed}",
         )
-        for plan in plans_of(name, scale)
+        for plan in plans_of(name, setting)
         for seed in seeds
     ]
     chosen = [cell for cell in every if only is None or _matches(cell, only)]
     if not chosen:
         names = ", ".join(dict.fromkeys(f"{cell.group}/{cell.label}" for cell in every))
         raise UserError(f"--only {only}: matches none of {names}")
+    kind = {
+        "command": "reproduce",
+        "title": name,
+        "scale": setting.scale,
+        "as": setting.interpretation,
+        "clients": setting.clients,
+        "set": list(overrides),
+    }
     if (out / PLAN).exists():
         plan, planned = planned_cells(out)
-        if (plan.get("title"), plan.get("scale")) != (name, scale) or [c.config for c in planned] != [
-            c.config for c in every
-        ]:
-            raise UserError(f"{out}: holds another experiment, scale or seeds; give another --out")
+        same = all(plan.get(key) == value for key, value in kind.items())
+        if not same or [c.config for c in planned] != [c.config for c in every]:
+            raise UserError(f"{out}: holds another experiment, setting or seeds; give another --out")
         want_cells(out, chosen)
         return chosen
-    begin_cells(every, out, {"command": "reproduce", "title": name, "scale": scale}, check=chosen)
+    begin_cells(every, out, kind, check=chosen)
     return chosen
 
 
+def _overridden(plan: Plan, overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a cell with `key=value` overrides, none of which may touch what its name stands for."""
+    config = copy.deepcopy(plan.config)
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        for fixed in sorted(plan.fixed):
+            if key == fixed or key.startswith(f"{fixed}.") or fixed.startswith(f"{key}."):
+                raise UserError(
+                    f"--set {override}: the cell {plan.group}/{plan.label} fixes {fixed}, its name would be untrue; "
+                    "use isfl compare for other settings"
+                )
+        apply(config, override)
+    return config
+
+
 def _matches(cell: Cell, only: str) -> bool:
-    """Comma-separated patterns such as `nr-0.98/*` or `*/isfl*`."""
-    return any(fnmatch.fnmatch(f"{cell.group}/{cell.label}", pattern.strip()) for pattern in only.split(","))
+    """Comma-separated patterns such as `nr-0.98/*`, `*/isfl*` or `nr-0.98/fedavg/seed-1`."""
+    name = f"{cell.group}/{cell.label}"
+    return any(
+        fnmatch.fnmatch(name, pattern.strip()) or fnmatch.fnmatch(f"{name}/seed-{cell.seed}", pattern.strip())
+        for pattern in only.split(",")
+    )
 
 
 def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:

@@ -20,6 +20,7 @@ from isfl.data.dataset import Population
 from isfl.data.features import seen_by
 from isfl.data.sources import Source
 from isfl.data.splits import FeatureSplit, public_set
+from isfl.data.transforms import check_transforms
 from isfl.engines import LocalEngine
 from isfl.engines.memories import Remembered
 from isfl.errors import UserError
@@ -54,11 +55,13 @@ class Problem:
 def prepare(config: Config) -> Problem:
     """Load, split and build."""
     source = load(config.data)
+    check_transforms(config.training.augment, source.train.inputs[:2])
+    labels = source.train.labels.numpy()
     if config.flower.own_data:  # the clients have theirs: what is here is the server's
-        public = source.train.subset(public_set(source.train.labels.numpy(), config.data.public, config.seed))
+        public = source.train.subset(public_set(labels, config.data.public, config.seed, config.data.public_from))
         nobody = Population(source.train.rows(0, 0), np.array([0]))
         return Problem(_model(config, source), nobody, public, source.test, source.class_names)
-    parts = partition(config.split, source.train.labels.numpy(), config.data.public, config.seed)
+    parts = partition(config.split, labels, config.data.public, config.seed, config.data.public_from)
     bounds = np.cumsum([0, *(len(indices) for indices in parts.clients)])
     clients = Population(source.train.subset(np.concatenate(parts.clients)), bounds)
     if isinstance(config.split, FeatureSplit):

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset
+from isfl.data.transforms import augmentation
 from isfl.federation.drawing import Stream, class_probabilities, epoch_size, epochs_by_class, epochs_by_sample
+from isfl.federation.initial import initialise
 from isfl.federation.normalization import only, statistic_names, without
 from isfl.federation.objectives import calibration, loss_term
 from isfl.federation.renewal import renew
@@ -57,15 +59,20 @@ def train_client(
     start = time.perf_counter()
     statistics = statistic_names(model) if training.batchnorm == "local" else frozenset[str]()
     model.load_state_dict({**task.model, **memory.statistics})
+    if training.initial_models == "independent" and task.round == 1:
+        initialise(model, settings.seed, task.client)
 
     stream = Stream(settings.seed, task.round, task.client)
     size, labels = epoch_size(len(data), training.sampling_ratio), data.labels.numpy()
     probabilities = _probabilities(task, data, settings, memory)
-    evaluations = 0
+    evaluations, loss_weights = 0, None
     if isinstance(scheme.sampling, GradientNorm) and task.round > 1:
         weights = _by_gradient_norm(model, data)
-        probabilities = np.asarray(np.bincount(labels, weights / weights.sum(), data.num_classes), dtype=np.float64)
-        draw, evaluations = epochs_by_sample(weights, size, stream), len(data)
+        by_sample = weights / weights.sum()
+        probabilities = np.asarray(np.bincount(labels, by_sample, data.num_classes), dtype=np.float64)
+        draw, evaluations = epochs_by_sample(by_sample, size, stream), len(data)
+        if scheme.sampling.unbiased:
+            loss_weights = torch.from_numpy(1.0 / (len(data) * np.where(by_sample > 0, by_sample, 1.0))).float()
     else:
         draw = epochs_by_class(scheme.sampling, labels, probabilities, size, stream)
     sampling_seconds = time.perf_counter() - start
@@ -75,7 +82,17 @@ def train_client(
         torch_randomness(settings.seed, Purpose.DROPOUT, round=task.round, client=task.client),
         loss_term(scheme.objective, model, task.model, memory.local_model) as term,
     ):
-        result = train(model, data, draw, training, logit_offset=offset, term=term)
+        result = train(
+            model,
+            data,
+            draw,
+            training,
+            training.optimizer_in(task.round),
+            augment=augmentation(training.augment, settings.seed, task.round, task.client),
+            loss_weights=loss_weights,
+            logit_offset=offset,
+            term=term,
+        )
 
     trained: Weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
     update = ClientUpdate(

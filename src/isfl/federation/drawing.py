@@ -34,6 +34,9 @@ def class_probabilities(rule: Sampling, counts: Array, target: Array) -> Array:
     if isinstance(rule, Tempered):
         weights = np.where(held, np.where(held, counts, 1.0) ** (1.0 - rule.temperature), 0.0)
         return weights / weights.sum()
+    if isinstance(rule, TargetShares) and not rule.normalised:
+        weights = counts * target
+        return weights / weights.sum() if weights.sum() > 0 else counts / counts.sum()
     if isinstance(rule, TargetShares) or (isinstance(rule, ImportanceSampling) and rule.first_round == "target"):
         wanted = np.where(held, target, 0.0)
         return wanted / wanted.sum() if wanted.sum() > 0 else held / held.sum()
@@ -59,9 +62,8 @@ def epochs_by_class(
     return draw
 
 
-def epochs_by_sample(weights: Array, size: int, stream: Stream) -> Callable[[int], Indices]:
-    """Epoch -> indices, each sample with probability proportional to its weight (ISFedAvg)."""
-    shares = weights / weights.sum()
+def epochs_by_sample(shares: Array, size: int, stream: Stream) -> Callable[[int], Indices]:
+    """Epoch -> indices, each sample with the given probability (ISFedAvg)."""
 
     def draw(epoch: int) -> Indices:
         return _generator(stream, epoch).choice(len(shares), size=size, p=shares)

@@ -66,15 +66,16 @@ def proximal(model: nn.Module, global_model: Weights, mu: float) -> LossTerm:
 def contrastive(model: nn.Module, global_model: Weights, previous: Weights, moon: Moon) -> Iterator[LossTerm]:
     """MOON: `-log( e^(sim(z, z_global)/tau) / (e^(sim(z, z_global)/tau) + e^(sim(z, z_previous)/tau)) )`.
 
-    `z` is the representation before the output layer. Before a client has a previous model, the global one
-    stands in for it and the term is constant.
+    `z` is the representation before the output layer, or the logits. Before a client has a previous model, the
+    global one stands in for it and the term is constant.
     """
     anchors = []
     for weights in (global_model, previous):
         anchor = copy.deepcopy(model)
         anchor.load_state_dict(weights)
         anchors.append(anchor.eval().requires_grad_(False))
-    with representation(model) as z, representation(anchors[0]) as z_global, representation(anchors[1]) as z_previous:
+    seen = logits if moon.representation == "logits" else representation
+    with seen(model) as z, seen(anchors[0]) as z_global, seen(anchors[1]) as z_previous:
 
         def term(inputs: Tensor) -> Tensor:
             with torch.no_grad():
@@ -85,6 +86,21 @@ def contrastive(model: nn.Module, global_model: Weights, previous: Weights, moon
             return moon.mu * F.softplus(far - near).mean()
 
         yield term
+
+
+@contextmanager
+def logits(model: nn.Module) -> Iterator[list[Tensor]]:
+    """A one-element list that, after each forward pass, holds the model's output."""
+    seen: list[Tensor] = []
+
+    def note(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        seen[:] = [output]
+
+    handle = model.register_forward_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()
 
 
 @contextmanager

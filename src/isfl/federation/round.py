@@ -43,6 +43,7 @@ class RoundReport:
     """Everything measured in a round."""
 
     round: int
+    num_clients: int
     participants: tuple[int, ...]
     refused: Mapping[int, str]
     train_loss: float | None
@@ -159,6 +160,7 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
     sampling_extra, diagnostic_extra = (extra, (0, 0.0)) if is_isfl else ((0, 0.0), extra)
     report = RoundReport(
         round=number,
+        num_clients=len(state.sizes),
         participants=tuple(task.client for task in tasks),
         refused=refused,
         train_loss=_weighted(admitted, [u.train_loss for u in admitted]),

@@ -30,9 +30,14 @@ class UniformClasses(Part):
 
 
 class TargetShares(Part):
-    """`p_j`-IS: the target shares, restricted to the classes the client holds."""
+    """`p_j`-IS: the target shares, restricted to the classes the client holds.
+
+    Not `normalised`, the weight `p_i` is given to every sample without dividing by the client's own share: `q_i` is
+    then proportional to `p^k_i p_i`, which for a balanced target is the local mix.
+    """
 
     rule: Literal["target"] = "target"
+    normalised: bool = Field(True, description="false: weigh samples by p_i alone, so that q_i ~ p^k_i p_i")
 
 
 class Tempered(Part):
@@ -43,9 +48,14 @@ class Tempered(Part):
 
 
 class GradientNorm(Part):
-    """ISFedAvg: every sample by its gradient norm at the global model, refreshed each round."""
+    """ISFedAvg: every sample by its gradient norm at the global model, refreshed each round.
+
+    `unbiased`, the loss of a sample drawn with probability `s_i` is weighed by `1 / (N s_i)`, so that the mean
+    gradient stays that of the local data, as Rizk et al. (2021) assume. The ISFL paper does not say so.
+    """
 
     rule: Literal["gradient-norm"] = "gradient-norm"
+    unbiased: bool = Field(False, description="weigh the loss of a sample by one over N times its probability")
 
 
 class ImportanceSampling(Part):
@@ -109,6 +119,11 @@ class Moon(_Objective):
     kind: Literal["moon"] = "moon"
     mu: float = Field(1.0, ge=0, description="weight of the term")
     tau: float = Field(0.5, gt=0, description="temperature of the contrast")
+    representation: Literal["features", "logits"] = Field(
+        "features",
+        description="what is compared: the input of the output layer, as in the MOON paper, or its output (ISFL's "
+        "authors' code for ResNet9)",
+    )
 
 
 Objective = Annotated[CrossEntropy | FedProx | Moon, Field(discriminator="kind")]
@@ -165,6 +180,7 @@ SHORTHANDS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "uniform-is": {"sampling": {"rule": "uniform"}},
     "pj-is": {"sampling": {"rule": "target"}},
+    "pj-unnormalised": {"sampling": {"rule": "target", "normalised": False}},
     "isfedavg": {"sampling": {"rule": "gradient-norm"}},
     "isfl": {"sampling": {"rule": "isfl"}},
     "fedprox": {"objective": {"kind": "fedprox"}},

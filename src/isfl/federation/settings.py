@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from isfl.data.transforms import Transform
+from isfl.federation.schedules import Constant, Schedule, Step, learning_rate_factor
 from isfl.federation.scheme import ImportanceSampling, Scheme
 from isfl.schema import Part, default_choice
 from isfl.smoothness import Method
@@ -44,10 +46,23 @@ class Training(Part):
     rounds: int = Field(25, ge=1, description="T_G, rounds of local training and aggregation")
     local_epochs: int = Field(5, ge=1, description="E_l, epochs each client trains a round")
     batch_size: int = Field(128, ge=1, description="samples of a gradient step")
-    drop_last: bool = Field(False, description="leave the last incomplete batch out (the authors' code does)")
+    drop_last: bool = Field(
+        False, description="leave the last incomplete batch out (in the authors' code ISFL does, FedAvg does not)"
+    )
+    augment: list[Transform] = Field(
+        default_factory=list,
+        description="random changes to training images, in this order: `crop`, `flip`, each also as a table with its "
+        "settings (`{kind = 'crop', padding = 2}`), or `module:function`, called with a batch and a torch.Generator",
+    )
     sampling_ratio: float = Field(1.0, gt=0, le=1, description="SR: an epoch draws floor(SR * |D_k|) samples")
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
     optimizer: Optimizer = Adam()
+    schedule: Schedule = Constant()
+    initial_models: Literal["shared", "independent"] = Field(
+        "shared",
+        description="what clients start the first round from: the server's model, or each from random weights of its "
+        "own (the authors' code)",
+    )
     evaluate_every: int = Field(
         1, ge=1, description="measure accuracy every so many rounds (and after the last): it costs a pass over all data"
     )
@@ -61,6 +76,20 @@ class Training(Part):
         description="3x3 convolutions on a CPU: with fewer multiplications, compiled when first used "
         "(as torch does them where there is no C compiler), or always as torch does them",
     )
+
+    @model_validator(mode="after")
+    def _schedule_starts(self) -> Training:
+        if isinstance(self.schedule, Step) and self.schedule.every >= self.rounds:
+            raise ValueError(
+                f"schedule.every is {self.schedule.every} and rounds is {self.rounds}: the learning rate would never "
+                "change; lower training.schedule.every or leave training.schedule out"
+            )
+        return self
+
+    def optimizer_in(self, round: int) -> Optimizer:
+        """The optimiser with the learning rate that the schedule gives it in this round."""
+        factor = learning_rate_factor(self.schedule, round, self.rounds)
+        return self.optimizer.model_copy(update={"lr": self.optimizer.lr * factor})
 
 
 class GlobalTarget(Part):

@@ -1,4 +1,7 @@
-"""The one training loop of the project: a slot for who draws the samples, a slot for what is added to the loss."""
+"""The one training loop of the project.
+
+It has slots for what draws the samples, what is done to a batch, how samples are weighed and what is added to the loss.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset
+from isfl.data.transforms import Augmentation
 from isfl.federation.normalization import frozen_statistics
 from isfl.federation.objectives import LossTerm
 from isfl.federation.optimizers import new_optimizer
-from isfl.federation.settings import Training
+from isfl.federation.settings import Optimizer, Training
 from isfl.sampling import Indices
 from isfl.theory.arrays import Array
 
@@ -33,17 +37,21 @@ def train(
     data: Dataset,
     draw: Callable[[int], Indices],
     training: Training,
+    optimizer_settings: Optimizer,
     *,
+    augment: Augmentation | None,
+    loss_weights: Tensor | None,
     logit_offset: Tensor | None,
     term: LossTerm,
 ) -> TrainingStatistics:
     """Train `model` in place for `training.local_epochs` epochs with a new optimiser.
 
-    `draw(epoch)` gives the indices of an epoch in the order they are used; `term(inputs)` is added to the
-    cross-entropy of each batch, whose logits are shifted by `logit_offset` (prior calibration).
+    `draw(epoch)` gives the indices of an epoch in the order they are used, `augment(epoch)` what is done to its
+    batches. Each sample's cross-entropy counts `loss_weights` times (N numbers, default 1), with logits shifted by
+    `logit_offset` (prior calibration); `term(inputs)` is added to the mean over the batch.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = new_optimizer(training.optimizer, parameters)
+    optimizer = new_optimizer(optimizer_settings, parameters)
     device = parameters[0].device
     if logit_offset is not None:
         logit_offset = logit_offset.to(device)
@@ -52,11 +60,17 @@ def train(
     norms, variances = [], []
     for epoch in range(training.local_epochs):
         noise = GradientNoise(parameters)
+        transform = None if augment is None else augment(epoch)
         for batch in batches(draw(epoch), training.batch_size, training.drop_last):
-            inputs, labels = (part.to(device) for part in data.batch(batch))
+            inputs, labels = (part.to(device) for part in data.batch(batch, transform))
             with frozen_statistics(model, frozen=len(labels) == 1):
                 logits = model(inputs)
-            entropy = F.cross_entropy(logits if logit_offset is None else logits + logit_offset, labels)
+            shifted = logits if logit_offset is None else logits + logit_offset
+            if loss_weights is None:
+                entropy = F.cross_entropy(shifted, labels)
+            else:
+                weights = loss_weights[torch.from_numpy(batch)].to(device)
+                entropy = (weights * F.cross_entropy(shifted, labels, reduction="none")).mean()
             loss = entropy + term(inputs)
             for parameter in parameters:
                 parameter.grad = None

@@ -18,6 +18,8 @@ from torch import nn
 
 from isfl.data.dataset import Dataset
 from isfl.data.held import load_held
+from isfl.data.sources import normalized
+from isfl.data.transforms import check_transforms
 from isfl.engines.server import as_trained
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
@@ -150,9 +152,11 @@ def _visit(node: Node, records: RecordDict) -> Visit:
         if node.data is None:
             raise UserError("the run wants clients with data of their own; name yours in the node configuration (data)")
         names, shape = [str(name) for name in _list(head["classes"])], [int(size) for size in _list(head["shape"])]
-        data = _held(node.data, tuple(names), tuple(shape))
+        data = _held(node.data, tuple(names), tuple(shape), text)
         model = as_trained(build_model(config.model, tuple(shape), len(names), config.seed), config)
-        return Visit(node, run, config, model, data, _kept_public(node, run, len(names)))
+        public = _kept_public(node, run, len(names))
+        public = None if public is None else normalized(public, config.data.normalize)
+        return Visit(node, run, config, model, data, public)
     if node.data is not None:
         raise UserError("this node has data of its own; the run must say flower.own_data = true")
     problem, model = _problem(text)
@@ -185,8 +189,11 @@ def _problem(text: str) -> tuple[Problem, nn.Module]:
 
 
 @lru_cache(maxsize=1)
-def _held(reference: str, classes: tuple[str, ...], shape: tuple[int, ...]) -> Dataset:
-    return load_held(reference, classes, shape)
+def _held(reference: str, classes: tuple[str, ...], shape: tuple[int, ...], text: str) -> Dataset:
+    config = _config(text)
+    data = normalized(load_held(reference, classes, shape), config.data.normalize)
+    check_transforms(config.training.augment, data.inputs[:2])
+    return data
 
 
 def _keep_public(folder: Path, records: RecordDict) -> None:

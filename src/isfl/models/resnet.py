@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from torch import Tensor, nn
 
 
@@ -11,42 +9,48 @@ def resnet8(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0) 
     """ResNet8 (468,618 parameters for 3x32x32 and 10 classes at width 1).
 
     conv3-32, conv3-64 + pool, residual pair of conv3-64, conv3-128 + pool, residual pair of conv3-128, max-pool 4,
-    dropout, linear 512->10; every convolution followed by BatchNorm and ReLU.
+    dropout 0.5, linear 512->10; every convolution followed by BatchNorm and ReLU.
     """
-    channels = _widths((32, 64, 128), width)
+    a, b, c = _widths((32, 64, 128), width)
     height, breadth = (side // 4 // 4 for side in input_shape[1:])
     return nn.Sequential(
-        *_trunk(input_shape[0], channels),
+        _conv(input_shape[0], a),
+        _conv(a, b, pool=True),
+        Residual(b),
+        _conv(b, c, pool=True),
+        Residual(c),
         nn.MaxPool2d(4),
         nn.Flatten(),
-        nn.Dropout(0.2),
-        nn.Linear(channels[-1] * height * breadth, num_classes),
+        nn.Dropout(0.5),
+        nn.Linear(c * height * breadth, num_classes),
     )
 
 
 def resnet9(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0) -> nn.Module:
-    """ResNet9, for CIFAR-100: the same up to the second residual pair, then conv3-256 + pool, residual pair of
-    conv3-256, conv3-512 + pool, residual pair of conv3-512, max-pool 2, linear 512->100."""
-    channels = _widths((32, 64, 128, 256, 512), width)
+    """ResNet9, for CIFAR-100 (7,598,820 parameters for 3x32x32 and 100 classes at width 1).
+
+    conv3-32, conv3-64 + pool, residual pair of conv3-64, conv3-128 + pool, conv3-256 + pool, residual pair of
+    conv3-256, conv3-512 + pool, residual pair of conv3-512, max-pool 2, linear 512->100; no dropout.
+    """
+    a, b, c, d, e = _widths((32, 64, 128, 256, 512), width)
     height, breadth = (side // 16 // 2 for side in input_shape[1:])
     return nn.Sequential(
-        *_trunk(input_shape[0], channels),
+        _conv(input_shape[0], a),
+        _conv(a, b, pool=True),
+        Residual(b),
+        _conv(b, c, pool=True),
+        _conv(c, d, pool=True),
+        Residual(d),
+        _conv(d, e, pool=True),
+        Residual(e),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(channels[-1] * height * breadth, num_classes),
+        nn.Linear(e * height * breadth, num_classes),
     )
 
 
 def _widths(channels: tuple[int, ...], factor: float) -> list[int]:
     return [max(1, round(n * factor)) for n in channels]
-
-
-def _trunk(inputs: int, channels: list[int]) -> list[nn.Module]:
-    """A first convolution, then for every further width a convolution with pooling and a residual pair."""
-    layers: list[nn.Module] = [_conv(inputs, channels[0])]
-    for before, after in itertools.pairwise(channels):
-        layers += [_conv(before, after, pool=True), Residual(after)]
-    return layers
 
 
 class Residual(nn.Module):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from isfl.experiment.cells import Cell
 from isfl.experiment.directory import told_when_full
+from isfl.experiment.paper import INTERPRETATIONS, SCALES
 from isfl.experiment.reproduce import Result, published, results_of
 from isfl.files import write_whole
 from isfl.report.pictures import NotDrawnError, convergence, probabilities, rho
@@ -20,20 +22,26 @@ from isfl.report.reading import SEPARATOR, FoundRun, read_run
 from isfl.report.style import COLOURS, COLUMN, in_print, legend_below, picture_of, sheet, tidy
 from isfl.report.sweeps import sampling_ratio, sizes
 
-SCALES = {
-    "smoke": "smoke: tiny runs on the embedded data, not comparable with anything",
-    "quick": "quick: the same experiment at half the width and ten rounds, not the published setting",
-    "paper": "paper: the published setting",
-}
+
+def setting_of(plan: Mapping[str, Any]) -> str:
+    """One sentence on how the cells of a plan were set."""
+    scale, interpretation = plan["scale"], plan["as"]
+    parts = [f"scale {scale}: {SCALES[scale]}", f"as {interpretation}: {INTERPRETATIONS[interpretation]}"]
+    if plan["clients"] is not None:
+        parts.append(f"{plan['clients']} clients")
+    if plan["set"]:
+        parts.append(f"with {', '.join(plan['set'])}")
+    return "; ".join(parts)
 
 
-def write_reproduction(name: str, scale: str, cells: Sequence[Cell], out: Path) -> list[Result]:
+def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path) -> list[Result]:
     """`NAME.md`, `NAME.json` and `NAME.png` in `out`, from the cells that are complete."""
+    name: str = plan["title"]
     results = results_of(name, cells)
     complete = [cell for cell in cells if cell.complete]
     content = {
         "experiment": name,
-        "scale": scale,
+        "setting": {key: plan[key] for key in ("scale", "as", "clients", "set")},
         "source of the published numbers": published()["source"],
         "runs": [json.loads((cell.out / "run.json").read_text(encoding="utf-8")) for cell in complete[:1]],
         "results": [{**asdict(r), "difference": {key: r.difference(key) for key in r.published}} for r in results],
@@ -42,7 +50,7 @@ def write_reproduction(name: str, scale: str, cells: Sequence[Cell], out: Path) 
         picture = picture_of(_picture(name, complete, results), "png")
     with told_when_full(out):
         write_whole(out / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())
-        write_whole(out / f"{name}.md", markdown(name, scale, results, len(cells) - len(complete)).encode())
+        write_whole(out / f"{name}.md", markdown(plan, results, len(cells) - len(complete)).encode())
         write_whole(out / f"{name}.png", picture)
     return results
 
@@ -91,16 +99,16 @@ def _pair(first: float | None, second: float | None, form: str) -> str:
     return " / ".join(parts) if parts else "-"
 
 
-def markdown(name: str, scale: str, results: Sequence[Result], missing: int) -> str:
+def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int) -> str:
     """A table for every setting, and what its numbers are."""
-    parts = [f"# {name}"]
+    parts = [f"# {plan['title']}"]
     for group, rows in by_group(results).items():
         names = headings(rows)
         lines = [" | ".join(names), " | ".join("---" for _ in names), *(" | ".join(row) for row in rows_of(rows))]
         parts += [f"## {group}", "\n".join(f"| {line} |" for line in lines)]
     parts.append(
-        f"{SCALES[scale]}. Last round; D_S: balanced test set, D_G: all clients' data; extra: gradients for sampling "
-        "per gradient for training; speed-up: all rounds by those to FedAvg's last accuracy."
+        f"Setting: {setting_of(plan)}. Last round; D_S: balanced test set, D_G: all clients' data; extra: gradients "
+        "for sampling per gradient for training; speed-up: all rounds by those to FedAvg's last accuracy."
         + (f" {missing} runs of this experiment have not been made." if missing else "")
     )
     parts.append(f"Published numbers: {published()['source']}.")
