@@ -81,9 +81,9 @@ def augmentation(transforms: Sequence[Transform], seed: int, round: int, client:
 
 
 def check_transforms(transforms: Sequence[Transform], inputs: Tensor) -> None:
-    """Try the transforms on a few samples: what does not fit the data fails before the first round."""
+    """Try the transforms on copies of a few samples: what does not fit the data fails before the first round."""
     if (augment := augmentation(transforms, 0, 0, 0)) is not None:
-        augment(0)(inputs)
+        augment(0)(inputs.clone())
 
 
 def crop(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
