@@ -24,7 +24,7 @@ from isfl.experiment.run import run
 from isfl.report import figures, pictures, sweeps
 from isfl.report.curves import band_of
 from isfl.report.reading import FoundRun, find_runs, told_apart
-from isfl.report.split import federation
+from isfl.report.split import convergence_and_split, federation
 from isfl.report.style import styles_of
 
 ROUNDS = 3
@@ -108,6 +108,43 @@ def test_convergence_is_the_mean_over_seeds_with_their_range(made: Path) -> None
         corners = np.array(figure.axes[panel].collections[1].get_paths()[0].vertices)
         assert corners[:, 1].min() == pytest.approx(values.min()) and corners[:, 1].max() == pytest.approx(values.max())
     assert figure.legends[0].get_title().get_text() == "mean and range of 2 seeds"
+
+
+def test_convergence_stands_beside_the_split_it_was_made_with(made: Path) -> None:
+    from dataclasses import replace
+
+    runs, _ = find_runs([made / "full"])
+    groups = [replace(found, label=f"{group} · {found.label}") for group in ("a", "b") for found in runs]
+    figure = convergence_and_split(groups)
+    panels = [axis for axis in figure.axes if axis.get_xlabel()]  # the others are colour bars
+    assert [axis.get_title() for axis in panels] == ["a, local data", "a", "a", "a", "b, local data", "b", "b", "b"]
+    for first in (0, 4):
+        np.testing.assert_array_equal(panels[first].images[0].get_array(), runs[0].counts)
+        for axis, metric in zip(panels[first + 1 : first + 4], pictures.PANELS, strict=True):
+            factor = 1 if metric == "train_loss" else 100
+            seeds = [[line[metric] for line in metrics(made / f"full/isfl/seed-{seed}")] for seed in (0, 1)]
+            [line] = [line for line in axis.lines if line.get_label() == "isfl"]
+            np.testing.assert_allclose(np.array(line.get_xydata())[:, 1], factor * np.mean(seeds, axis=0))
+    private = convergence_and_split([replace(found, counts=None) for found in groups])
+    assert [text.get_text() for text in private.axes[0].texts] == ["private"]
+
+
+def test_the_cross_figure_has_top_1_and_top_5_of_cifar_100(made: Path) -> None:
+    from dataclasses import replace
+
+    [found], _ = find_runs([made / "half"])
+    lines = tuple({**line, "accuracy_standard_top5": 0.9 - 0.1 * i} for i, line in enumerate(found.lines))
+    ten, hundred = (replace(found, label=f"{group} · isfl") for group in ("cifar10", "cifar100"))
+    figure = pictures.cross([ten, replace(hundred, lines=lines)])
+    top1 = [100 * line["accuracy_standard"] for line in found.lines]
+    for panel, expected in enumerate((top1, top1, [90, 80, 70])):
+        np.testing.assert_allclose(labelled(figure, panel)["isfl"][:, 1], expected)
+    assert [axis.get_title() for axis in figure.axes] == ["CIFAR-10", "CIFAR-100", "CIFAR-100"]
+    assert "top-5" in figure.axes[2].get_ylabel()
+    alone = pictures.cross([ten])
+    assert [len(axis.lines) for axis in alone.axes] == [1, 0, 0] and alone.axes[1].texts[0].get_text() == "not measured"
+    with pytest.raises(pictures.NotDrawnError, match="no run has a round on CIFAR-10"):
+        pictures.cross([found])
 
 
 def test_lines_are_told_apart_without_colour(made: Path) -> None:
@@ -278,7 +315,14 @@ def test_more_than_fits_on_a_page_is_refused_not_cut(made: Path) -> None:
 
     [found], _ = find_runs([made / "half"])
     crowd = [replace(found, label=f"group {i} · isfl") for i in range(pictures.MOST_PANELS + 1)]
-    for draw in (pictures.convergence, pictures.rho, pictures.probabilities, pictures.cost, federation):
+    for draw in (
+        pictures.convergence,
+        convergence_and_split,
+        pictures.rho,
+        pictures.probabilities,
+        pictures.cost,
+        federation,
+    ):
         with pytest.raises(pictures.NotDrawnError, match="too many"):
             draw(crowd)
 

@@ -76,7 +76,9 @@ def demo(
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(help="table2, table3, centralized, fig-convergence, fig-rho, fig-q, fig-cost or fig-sr"),
+        typer.Argument(
+            help="table2, table3, centralized, fig-convergence, fig-cross, fig-rho, fig-q, fig-cost or fig-sr"
+        ),
     ],
     scale: Annotated[str, typer.Option(help="smoke, quick, half or paper")] = "quick",
     interpretation: Annotated[
@@ -106,17 +108,20 @@ def reproduce(
 def finish_reproduction(cells: list[Cell], out: Path, jobs: int | None) -> None:
     from isfl.experiment.cells import planned_cells, run_cells
     from isfl.report.page import write_report
-    from isfl.report.reproduction import by_group, headings, rows_of, setting_of, write_reproduction
-    from isfl.terminal import cells_progress, print_table, say
+    from isfl.report.reproduction import by_group, caption, setting_of, terminal_tables, write_reproduction
+    from isfl.terminal import cells_progress, console, print_table, say
 
     with resumable(out), cells_progress(cells) as watch:
         run_cells(cells, jobs, watch)
     plan, every = planned_cells(out)
     name = plan["title"]
     results = write_reproduction(plan, every, out)
-    for group, rows in by_group(results).items():
-        print_table(headings(rows), rows_of(rows), f"{name}: {group}", "")
-    say(setting_of(plan))
+    for group, members in by_group(results).items():
+        for headings, rows in terminal_tables(members):
+            print_table(headings, rows, f"{name}: {group}", "")
+    console.print(caption(results))
+    for part in setting_of(plan):
+        say(part)
     write_report([out], out / "report.html")
     say(f"written: {out}/{name}.md, .json, .png, and report.html")
 

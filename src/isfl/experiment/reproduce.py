@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import fnmatch
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,30 @@ from isfl.experiment.compare import final_numbers, spread
 from isfl.experiment.config import apply, config_from
 from isfl.experiment.paper import Plan, Setting, plans_of
 from isfl.files import PLAN
+
+Lines = list[dict[str, Any]]
+"""The metrics of a run, one dictionary per round."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The round with the highest D_S, chosen on the test set, in percent: an optimistic number.
+
+    The authors' result files are named by the maximum over rounds, so their tables may show it.
+    """
+
+    rounds: tuple[int, ...]
+    """The best round of each seed."""
+    standard: float
+    standard_spread: float
+    global_: float
+    """D_G in that round, not its own maximum."""
+    top5: float | None
+
+    @property
+    def round(self) -> float:
+        """Mean over seeds."""
+        return sum(self.rounds) / len(self.rounds)
 
 
 @dataclass(frozen=True)
@@ -31,15 +55,23 @@ class Result:
     global_: float
     global_spread: float
     top5: float | None
+    best: Best
+    rounds_to_fedavg: float | None
+    """Rounds to FedAvg's last accuracy, mean over the seeds both have; None if a seed never gets there.
+
+    FedAvg's own are all its rounds, as in the paper, whose FedAvg has a speed-up of 1.
+    """
     speedup: float | None
-    """All of FedAvg's rounds, by the rounds this scheme took to FedAvg's last accuracy; None if it never got there."""
+    """All of FedAvg's rounds, divided by the rounds to its last accuracy; mean over seeds as above."""
     extra_gradients: float
     published: dict[str, float]
-    """`standard`, `global`, `top5`, `speedup`, as far as the paper tells them."""
+    """`standard`, `global`, `top5`, `speedup`, as far as the paper has them."""
 
-    def difference(self, key: str) -> float | None:
-        """Ours minus theirs."""
-        ours = {"standard": self.standard, "global": self.global_, "top5": self.top5, "speedup": self.speedup}[key]
+    def difference(self, key: str, *, best: bool = False) -> float | None:
+        """Ours in the last or in the best round, minus the published number."""
+        chosen = self.best if best else self
+        values = {"standard": chosen.standard, "global": chosen.global_, "top5": chosen.top5, "speedup": self.speedup}
+        ours = values[key]
         return None if ours is None or key not in self.published else ours - self.published[key]
 
 
@@ -49,18 +81,7 @@ def reproduction_cells(
     """The cells to work on; a directory that holds this experiment already goes on where it stopped."""
     if not seeds or len(set(seeds)) != len(seeds):
         raise UserError("--seeds needs at least one number, each once, for instance --seeds 0,1,2")
-    every = [
-        Cell(
-            plan.group,
-            plan.label,
-            seed,
-            config_from({**_overridden(plan, overrides), "seed": seed}, f"{name} {plan.group}/{plan.label}"),
-            out / plan.group / plan.label / f"seed-{seed}",
-        )
-        for plan in plans_of(name, setting)
-        for seed in seeds
-    ]
-    chosen = [cell for cell in every if only is None or _matches(cell, only)]
+    every, chosen = _planned(name, setting, seeds, out, only, overrides)
     if not chosen:
         names = ", ".join(dict.fromkeys(f"{cell.group}/{cell.label}" for cell in every))
         raise UserError(f"--only {only}: matches none of {names}")
@@ -83,70 +104,128 @@ def reproduction_cells(
     return chosen
 
 
+def _planned(
+    name: str, setting: Setting, seeds: Sequence[int], out: Path, only: str | None, overrides: Sequence[str]
+) -> tuple[list[Cell], list[Cell]]:
+    """All cells of the experiment, and those that `only` chooses.
+
+    A cell that the overrides do not apply to, such as a key of ISFL's for FedAvg, is an error if it is chosen and
+    otherwise not part of the experiment.
+    """
+    every, chosen = [], []
+    for plan in plans_of(name, setting):
+        for seed in seeds:
+            place = Path(plan.group, plan.label, f"seed-{seed}")
+            is_chosen = only is None or _matches(place, only)
+            try:
+                raw = _overridden(plan, overrides)
+                config = config_from({**raw, "seed": seed}, f"{name} {plan.group}/{plan.label}")
+            except UserError:
+                if is_chosen:
+                    raise
+                continue
+            every.append(Cell(plan.group, plan.label, seed, config, out / place))
+            chosen += every[-1:] if is_chosen else []
+    return every, chosen
+
+
 def _overridden(plan: Plan, overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of a cell with `key=value` overrides, none of which may touch what its name stands for."""
     config = copy.deepcopy(plan.config)
     for override in overrides:
         key = override.partition("=")[0].strip()
+        if key == "seed":
+            raise UserError(f"--set {override}: give --seeds instead")
         for fixed in sorted(plan.fixed):
             if key == fixed or key.startswith(f"{fixed}.") or fixed.startswith(f"{key}."):
+                instead = "give --clients instead" if key == "split.clients" else "use isfl compare for other settings"
                 raise UserError(
                     f"--set {override}: the cell {plan.group}/{plan.label} fixes {fixed}, its name would be untrue; "
-                    "use isfl compare for other settings"
+                    + instead
                 )
+        if isinstance(plan.config.get(key), dict):
+            raise UserError(f"--set {override}: {key} is a table; set its keys one by one, such as {key}.KEY=VALUE")
         apply(config, override)
     return config
 
 
-def _matches(cell: Cell, only: str) -> bool:
+def _matches(place: Path, only: str) -> bool:
     """Comma-separated patterns such as `nr-0.98/*`, `*/isfl*` or `nr-0.98/fedavg/seed-1`."""
-    name = f"{cell.group}/{cell.label}"
-    return any(
-        fnmatch.fnmatch(name, pattern.strip()) or fnmatch.fnmatch(f"{name}/seed-{cell.seed}", pattern.strip())
-        for pattern in only.split(",")
-    )
+    patterns = [pattern.strip() for pattern in only.split(",")]
+    return any(fnmatch.fnmatch(str(name), pattern) for pattern in patterns for name in (place.parent, place))
 
 
 def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
     """One result for every group and label that has complete runs."""
-    complete = [cell for cell in cells if cell.complete]
-    known = published().get(name, {})
+    runs: dict[tuple[str, str], dict[int, Lines]] = {}
+    for cell in cells:
+        if cell.complete:
+            runs.setdefault((cell.group, cell.label), {})[cell.seed] = cell.lines
+    known = published_numbers(name)
     results = []
-    for group, label in dict.fromkeys((cell.group, cell.label) for cell in complete):
-        runs = [cell.lines for cell in complete if (cell.group, cell.label) == (group, label)]
-        top5 = [lines[-1]["accuracy_standard_top5"] for lines in runs if "accuracy_standard_top5" in lines[-1]]
+    for (group, label), by_seed in runs.items():
+        lines = list(by_seed.values())
+        rounds, speedup = to_fedavg(label, by_seed, runs.get((group, "fedavg"), {}))
         results.append(
             Result(
                 group=group,
                 label=label,
-                seeds=len(runs),
-                top5=spread(top5)[0] if top5 else None,
-                speedup=_speedup(complete, group, label),
+                seeds=len(lines),
+                top5=_top5([run[-1] for run in lines]),
+                best=best_round(lines),
+                rounds_to_fedavg=rounds,
+                speedup=speedup,
                 published=_published(known.get(group, {}).get(label)),
-                **final_numbers(runs),
+                **final_numbers(lines),
             )
         )
     return results
 
 
-def _speedup(cells: Sequence[Cell], group: str, label: str) -> float | None:
-    """All of FedAvg's rounds, by the rounds this scheme took to FedAvg's last accuracy; mean over the seeds both have.
+def best_round(runs: Sequence[Lines]) -> Best:
+    """The round with the highest D_S of each seed (the first of equals), and its numbers over the seeds."""
+    best = [max(_evaluated(lines), key=lambda line: line["accuracy_standard"]) for lines in runs]
+    standard, standard_spread = spread([line["accuracy_standard"] for line in best])
+    return Best(
+        rounds=tuple(line["round"] for line in best),
+        standard=standard,
+        standard_spread=standard_spread,
+        global_=spread([line["accuracy_global"] for line in best])[0],
+        top5=_top5(best),
+    )
 
-    1 for FedAvg itself, None where a seed never gets there. (The published 1.79 and 2.5 are 25/14 and 25/10.)
+
+def to_fedavg(label: str, runs: Mapping[int, Lines], fedavg: Mapping[int, Lines]) -> tuple[float | None, float | None]:
+    """Rounds to the last accuracy of FedAvg with the same seed, and all of FedAvg's rounds divided by them.
+
+    Both are means over the seeds both have, and None where a seed never gets there. (The published speed-ups 1.79 and
+    2.5 are 25/14 and 25/10.)
     """
-    if label == "fedavg":
-        return 1.0
-    runs = {c.seed: c.lines for c in cells if (c.group, c.label) == (group, label)}
-    reference = {c.seed: c.lines for c in cells if (c.group, c.label) == (group, "fedavg")}
-    ratios = []
-    for seed in runs.keys() & reference.keys():
-        goal = reference[seed][-1]["accuracy_standard"]
-        evaluated = [line for line in runs[seed] if line["accuracy_standard"] is not None]
-        reached = [line["round"] for line in evaluated if line["accuracy_standard"] >= goal]
+    rounds, ratios = [], []
+    for seed in runs.keys() & fedavg.keys():
+        every, goal = len(fedavg[seed]), fedavg[seed][-1]["accuracy_standard"]
+        reached = [line["round"] for line in _evaluated(runs[seed]) if line["accuracy_standard"] >= goal]
         if not reached:
-            return None
-        ratios.append(len(reference[seed]) / reached[0])
-    return sum(ratios) / len(ratios) if ratios else None
+            return None, None
+        rounds.append(every if label == "fedavg" else reached[0])
+        ratios.append(every / rounds[-1])
+    return (sum(rounds) / len(rounds), sum(ratios) / len(ratios)) if rounds else (None, None)
+
+
+def _evaluated(lines: Lines) -> Lines:
+    return [line for line in lines if line["accuracy_standard"] is not None]
+
+
+def _top5(lines: Lines) -> float | None:
+    """Mean over seeds, where there are more than ten classes."""
+    values = [line["accuracy_standard_top5"] for line in lines if "accuracy_standard_top5" in line]
+    return spread(values)[0] if values else None
+
+
+def published_numbers(name: str) -> dict[str, Any]:
+    """What was published for an experiment; a figure of a table's cells has the numbers of that table."""
+    entry = published().get(name, {})
+    return published_numbers(entry) if isinstance(entry, str) else entry
 
 
 def published() -> dict[str, Any]:

@@ -53,6 +53,27 @@ def convergence(runs: Sequence[FoundRun]) -> Figure:
     return figure
 
 
+CROSS = {
+    ("cifar10", "accuracy_standard"): ("CIFAR-10", "accuracy on $D_S$ in %"),
+    ("cifar100", "accuracy_standard"): ("CIFAR-100", "top-1 accuracy on $D_S$ in %"),
+    ("cifar100", "accuracy_standard_top5"): ("CIFAR-100", "top-5 accuracy on $D_S$ in %"),
+}
+"""Group and metric -> title and vertical axis of a panel."""
+
+
+def cross(runs: Sequence[FoundRun]) -> Figure:
+    """Accuracy on `D_S` over rounds on CIFAR-10 and CIFAR-100, there also among the first five; three panels."""
+    groups = by_group(runs)
+    if not any(group in groups for group, _ in CROSS):
+        raise NotDrawnError("no run has a round on CIFAR-10 or CIFAR-100 yet")
+    styles = styles_of(label for labelled in groups.values() for label in labelled)
+    figure, axes = sheet(1, len(CROSS), PAGE, 2.4)
+    for axis, ((group, metric), names) in zip(axes[0], CROSS.items(), strict=True):
+        draw_curves(axis, groups.get(group, {}), metric, *names, styles)
+    legend_below(figure, seeds_of(list(groups.values())))
+    return figure
+
+
 def rho(runs: Sequence[FoundRun]) -> Figure:
     """`rho(q)`, mean over clients: of the `q` in use, of the paper's rule, and its minimum. A panel for every label."""
     bands, measured = {}, {}

@@ -3,114 +3,194 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from isfl.experiment.cells import Cell
 from isfl.experiment.directory import told_when_full
 from isfl.experiment.paper import INTERPRETATIONS, SCALES
-from isfl.experiment.reproduce import Result, published, results_of
+from isfl.experiment.reproduce import Best, Result, published, results_of
 from isfl.files import write_whole
-from isfl.report.pictures import NotDrawnError, convergence, probabilities, rho
+from isfl.report.pictures import NotDrawnError, cross, probabilities, rho
 from isfl.report.reading import SEPARATOR, FoundRun, read_run
-from isfl.report.style import COLOURS, COLUMN, in_print, legend_below, picture_of, sheet, tidy
+from isfl.report.remarks import remarks
+from isfl.report.split import convergence_and_split
+from isfl.report.style import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy
 from isfl.report.sweeps import sampling_ratio, sizes
 
+TableOf = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""Headings and rows."""
 
-def setting_of(plan: Mapping[str, Any]) -> str:
-    """One sentence on how the cells of a plan were set."""
+
+def setting_of(plan: Mapping[str, Any]) -> list[str]:
+    """How the cells of a plan were set, one phrase per option of the command."""
     scale, interpretation = plan["scale"], plan["as"]
     parts = [f"scale {scale}: {SCALES[scale]}", f"as {interpretation}: {INTERPRETATIONS[interpretation]}"]
     if plan["clients"] is not None:
         parts.append(f"{plan['clients']} clients")
     if plan["set"]:
         parts.append(f"with {', '.join(plan['set'])}")
-    return "; ".join(parts)
+    return parts
 
 
 def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path) -> list[Result]:
-    """`NAME.md`, `NAME.json` and `NAME.png` in `out`, from the cells that are complete."""
+    """Write `NAME.md`, `NAME.json` and `NAME.png` to `out`, from the cells that are complete."""
     name: str = plan["title"]
     results = results_of(name, cells)
     complete = [cell for cell in cells if cell.complete]
+    runs = [read_run(cell.out, label=f"{cell.group}{SEPARATOR}{cell.label}") for cell in complete]
+    notes = remarks(name, runs)
     content = {
         "experiment": name,
         "setting": {key: plan[key] for key in ("scale", "as", "clients", "set")},
         "source of the published numbers": published()["source"],
         "runs": [json.loads((cell.out / "run.json").read_text(encoding="utf-8")) for cell in complete[:1]],
-        "results": [{**asdict(r), "difference": {key: r.difference(key) for key in r.published}} for r in results],
+        "results": [
+            {
+                **asdict(r),
+                "difference": {key: r.difference(key) for key in r.published},
+                "difference_best": {key: r.difference(key, best=True) for key in r.published},
+            }
+            for r in results
+        ],
+        "remarks": notes,
     }
     with in_print():
-        picture = picture_of(_picture(name, complete, results), "png")
+        picture = picture_of(_picture(name, runs, results), "png")
+    text = markdown(plan, results, len(cells) - len(complete), notes)
     with told_when_full(out):
         write_whole(out / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())
-        write_whole(out / f"{name}.md", markdown(plan, results, len(cells) - len(complete)).encode())
+        write_whole(out / f"{name}.md", text.encode())
         write_whole(out / f"{name}.png", picture)
     return results
-
-
-EXTRAS = {"top5": ("top-5 %", "{:.2f}"), "speedup": ("speed-up", "{:.2f}x")}
-"""What the paper tells of some tables only: heading and form."""
-
-
-def headings(results: Sequence[Result]) -> tuple[str, ...]:
-    extra = [EXTRAS[key][0] for key in _told(results)]
-    pairs = [title for name in extra for title in (name, "published")]
-    return ("scheme", "D_S / D_G %", "published", "difference", *pairs, "extra %")
-
-
-def rows_of(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    """A row a scheme; the columns are those of `headings`."""
-    rows = []
-    for r in results:
-        pairs = []
-        for key in _told(results):
-            ours = r.top5 if key == "top5" else r.speedup
-            pairs += [_pair(ours, None, EXTRAS[key][1]), _pair(r.published.get(key), None, EXTRAS[key][1])]
-        rows.append(
-            (
-                r.label,
-                f"{r.standard:.2f} / {r.global_:.2f}" + (f" (±{r.standard_spread:.2f})" if r.seeds > 1 else ""),
-                _pair(r.published.get("standard"), r.published.get("global"), "{:.2f}"),
-                _pair(r.difference("standard"), r.difference("global"), "{:+.2f}"),
-                *pairs,
-                f"{r.extra_gradients:.0f}",
-            )
-        )
-    return rows
-
-
-def _told(results: Sequence[Result]) -> list[str]:
-    return [key for key in EXTRAS if any(key in r.published for r in results)]
 
 
 def by_group(results: Sequence[Result]) -> dict[str, list[Result]]:
     return {group: [r for r in results if r.group == group] for group in dict.fromkeys(r.group for r in results)}
 
 
-def _pair(first: float | None, second: float | None, form: str) -> str:
-    parts = [form.format(value) for value in (first, second) if value is not None]
-    return " / ".join(parts) if parts else "-"
+# ---------------------------------------------------------------- tables
 
 
-def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int) -> str:
-    """A table for every setting, and what its numbers are."""
+def full_table(results: Sequence[Result]) -> TableOf:
+    """All columns, for Markdown: one row per scheme."""
+    columns = {
+        "scheme": [r.label for r in results],
+        "last round: D_S / D_G %": [_accuracies(r, r.seeds, "{:.2f}") for r in results],
+        "best round: D_S / D_G %": [_accuracies(r.best, r.seeds, "{:.2f}") for r in results],
+        "best round": [_rounds(r.best.round) for r in results],
+    }
+    if _has(results, "standard"):
+        columns["published"] = [_published(r, "{:.2f}") for r in results]
+        columns["last - published"] = [_differences(r, best=False) for r in results]
+        columns["best - published"] = [_differences(r, best=True) for r in results]
+    if _has_fedavg(results):
+        columns["rounds to FedAvg"] = [_rounds(r.rounds_to_fedavg) for r in results]
+    if _has(results, "speedup"):
+        columns["speed-up"] = [_pair("{:.2f}x", r.speedup) for r in results]
+        columns["published speed-up"] = [_pair("{:.2f}x", r.published.get("speedup")) for r in results]
+    if _has(results, "top5"):
+        columns["top-5 %: last / best"] = [_pair("{:.2f}", r.top5, r.best.top5) for r in results]
+        columns["published top-5"] = [_pair("{:.2f}", r.published.get("top5")) for r in results]
+    columns["extra %"] = [f"{r.extra_gradients:.0f}" for r in results]
+    return _table(columns)
+
+
+def terminal_tables(results: Sequence[Result]) -> Iterator[TableOf]:
+    """What fits into 80 columns: accuracies and rounds, then speed-up and top-5 where the paper has them."""
+    schemes = [r.label for r in results]
+    columns = {
+        "scheme": schemes,
+        "last round\nD_S / D_G %": [_accuracies(r, r.seeds, "{:.1f}") for r in results],
+        "best @ round\nD_S / D_G %": [f"{_accuracies(r.best, 1, '{:.1f}')} @ {r.best.round:.0f}" for r in results],
+    }
+    if _has(results, "standard"):
+        columns["published"] = [_published(r, "{:.1f}") for r in results]
+    else:
+        columns["extra %"] = [f"{r.extra_gradients:.0f}" for r in results]
+    if _has_fedavg(results):
+        columns["to\nFedAvg"] = [_rounds(r.rounds_to_fedavg) for r in results]
+    yield _table(columns)
+    more = {"scheme": schemes}
+    if _has(results, "speedup"):
+        more["speed-up"] = [_pair("{:.2f}x", r.speedup) for r in results]
+        more["published"] = [_pair("{:.2f}x", r.published.get("speedup")) for r in results]
+    if _has(results, "top5"):
+        more["top-5 %\nlast round"] = [_pair("{:.1f}", r.top5) for r in results]
+        more["top-5 %\nbest round"] = [_pair("{:.1f}", r.best.top5) for r in results]
+        more["top-5 %\npublished"] = [_pair("{:.1f}", r.published.get("top5")) for r in results]
+    if len(more) > 1:
+        yield _table(more)
+
+
+CAPTION = (
+    "D_S: balanced test set; D_G: all clients' data; best round: the one with the highest D_S, chosen on the test set "
+    "(the authors' result files are named by that maximum)"
+)
+TO_FEDAVG = "rounds to FedAvg: to the last accuracy of FedAvg with the same seed, - if never"
+
+
+def caption(results: Sequence[Result]) -> str:
+    """What the columns of both tables are."""
+    return "; ".join([CAPTION, *([TO_FEDAVG] if _has_fedavg(results) else [])])
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> TableOf:
+    return tuple(columns), list(zip(*columns.values(), strict=True))
+
+
+def _has(results: Sequence[Result], key: str) -> bool:
+    return any(key in r.published for r in results)
+
+
+def _has_fedavg(results: Sequence[Result]) -> bool:
+    return any(r.label == "fedavg" for r in results)
+
+
+def _published(result: Result, form: str) -> str:
+    return _pair(form, result.published.get("standard"), result.published.get("global"))
+
+
+def _differences(result: Result, *, best: bool) -> str:
+    return _pair("{:+.2f}", *(result.difference(key, best=best) for key in ("standard", "global")))
+
+
+def _accuracies(numbers: Result | Best, seeds: int, form: str) -> str:
+    spread = f"±{form.format(numbers.standard_spread)}" if seeds > 1 else ""
+    return f"{form.format(numbers.standard)}{spread} / {form.format(numbers.global_)}"
+
+
+def _rounds(mean: float | None) -> str:
+    return "-" if mean is None else f"{mean:.1f}".removesuffix(".0")
+
+
+def _pair(form: str, *values: float | None) -> str:
+    return " / ".join(form.format(value) for value in values if value is not None) or "-"
+
+
+def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int, notes: Sequence[str]) -> str:
+    """A table for every setting, what its numbers are, and what there is to say about them."""
     parts = [f"# {plan['title']}"]
-    for group, rows in by_group(results).items():
-        names = headings(rows)
-        lines = [" | ".join(names), " | ".join("---" for _ in names), *(" | ".join(row) for row in rows_of(rows))]
-        parts += [f"## {group}", "\n".join(f"| {line} |" for line in lines)]
+    for group, members in by_group(results).items():
+        headings, rows = full_table(members)
+        lines = [headings, tuple("---" for _ in headings), *rows]
+        parts += [f"## {group}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    seeds = max((r.seeds for r in results), default=1)
     parts.append(
-        f"Setting: {setting_of(plan)}. Last round; D_S: balanced test set, D_G: all clients' data; extra: gradients "
-        "for sampling per gradient for training; speed-up: all rounds by those to FedAvg's last accuracy."
+        f"Setting: {'; '.join(setting_of(plan))}. {caption(results)}; "
+        "extra: gradients for sampling per gradient for training"
+        + ("; speed-up: all of FedAvg's rounds divided by the rounds to FedAvg" if _has(results, "speedup") else "")
+        + (f"; mean ± standard deviation of up to {seeds} seeds." if seeds > 1 else "; one seed.")
         + (f" {missing} runs of this experiment have not been made." if missing else "")
     )
+    parts += notes
     parts.append(f"Published numbers: {published()['source']}.")
     return "\n\n".join(parts) + "\n"
 
@@ -118,37 +198,54 @@ def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int) -
 # ---------------------------------------------------------------- pictures
 
 
-def _picture(name: str, cells: Sequence[Cell], results: Sequence[Result]) -> Figure:
+def _picture(name: str, runs: Sequence[FoundRun], results: Sequence[Result]) -> Figure:
     """The experiment's figure; a table, or too few cells for the figure, as dots beside the published ones."""
     if name in PICTURES:
         with suppress(NotDrawnError):
-            return PICTURES[name]([read_run(cell.out, label=f"{cell.group}{SEPARATOR}{cell.label}") for cell in cells])
+            return PICTURES[name](runs)
     return _against_published(results)
 
 
 def _against_published(results: Sequence[Result]) -> Figure:
-    """Dots for ours, crosses for theirs, a panel for every setting."""
+    """Filled for our last round, a ring for the best one, crosses for the published; one panel per setting."""
     groups = by_group(results)
-    figure, axes = sheet(1, len(groups), max(COLUMN, 2.4 * len(groups)), 1.2 + 0.24 * max(map(len, groups.values())))
-    for axis, (group, rows) in zip(axes[0], groups.items(), strict=True):
+    columns = min(2, len(groups))
+    lines = -(-len(groups) // columns)
+    tallest = max(map(len, groups.values()))
+    figure, axes = sheet(lines, columns, COLUMN if columns == 1 else PAGE, 0.5 + lines * (0.7 + 0.24 * tallest))
+    entries: dict[str, Artist] = {}
+    for axis, (group, rows) in zip(axes.flat, groups.items(), strict=False):
         places = np.arange(len(rows))[::-1]
-        axis.scatter([r.standard for r in rows], places + 0.12, color=COLOURS[0], marker="o", label="D_S, ours")
-        axis.scatter([r.global_ for r in rows], places - 0.12, color=COLOURS[1], marker="s", label="D_G, ours")
-        for key, shift, colour in (("standard", 0.12, COLOURS[0]), ("global", -0.12, COLOURS[1])):
-            marker = "x" if key == "standard" else "+"
-            known = [(r.published[key], p) for r, p in zip(rows, places, strict=True) if key in r.published]
-            if known:
-                values, heights = zip(*known, strict=True)
-                label = f"{'D_S' if key == 'standard' else 'D_G'}, published"
-                axis.scatter(values, np.array(heights) + shift, color=colour, marker=marker, label=label)
+        last = {"standard": [r.standard for r in rows], "global": [r.global_ for r in rows]}
+        best = {"standard": [r.best.standard for r in rows], "global": [r.best.global_ for r in rows]}
+        known = {key: [r.published.get(key, np.nan) for r in rows] for key in DOTS}
+        for what, values in (("last round", last), ("best round", best), ("published", known)):
+            for key, (name, shift, colour, marker, cross_marker) in DOTS.items():
+                if np.isnan(values[key]).all():
+                    continue
+                style: dict[str, Any] = {
+                    "last round": {"marker": marker, "color": colour, "s": 12, "linewidths": 0},
+                    "best round": {"marker": marker, "edgecolors": colour, "facecolors": "none", "s": 26},
+                    "published": {"marker": cross_marker, "color": "black", "s": 22},
+                }[what]
+                dots = axis.scatter(values[key], places + shift, **{"linewidths": 0.8, **style})
+                entries.setdefault(f"{name}, {what}", dots)
         axis.set_yticks(places, [r.label for r in rows])
+        axis.set_ylim(-0.6, len(rows) - 0.4)
         tidy(axis, group, "accuracy in %", "")
-    legend_below(figure)
+    for axis in axes.flat[len(groups) :]:
+        axis.remove()
+    figure.legend(
+        entries.values(), entries.keys(), loc="outside lower center", ncols=3 if columns > 1 else 2, frameon=False
+    )
     return figure
 
 
+DOTS = {"standard": ("$D_S$", 0.14, COLOURS[0], "o", "x"), "global": ("$D_G$", -0.14, COLOURS[1], "s", "+")}
+"""Key -> name, distance from the line of the scheme, colour, marker of ours and of the published number."""
 PICTURES: dict[str, Callable[[Sequence[FoundRun]], Figure]] = {
-    "fig-convergence": convergence,
+    "fig-convergence": convergence_and_split,
+    "fig-cross": cross,
     "fig-rho": rho,
     "fig-q": probabilities,
     "fig-cost": sizes,

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from isfl.report.pictures import NotDrawnError, not_too_many
+from isfl.report.curves import by_group, draw_curves, seeds_of
+from isfl.report.pictures import PANELS, NotDrawnError, not_too_many
 from isfl.report.reading import FoundRun
-from isfl.report.style import COLUMN, PAGE, plain, save, sheet
+from isfl.report.style import COLUMN, PAGE, legend_below, plain, save, sheet, styles_of
 from isfl.theory import skew_card
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import skew_drivers
@@ -47,10 +48,12 @@ def shortened(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
-def draw_counts(axis: Axes, counts: Array, class_names: Sequence[str], most: float, fontsize: float) -> AxesImage:
+def draw_counts(
+    axis: Axes, counts: Array, class_names: Sequence[str], most: float, fontsize: float | None
+) -> AxesImage:
     """Class counts of every client as a heat map up to `most`, with its numbers where they fit."""
     image = axis.imshow(counts, cmap="viridis", aspect="auto", vmin=0, vmax=most)  # darker is fewer, also in grey
-    if counts.size <= 400:
+    if fontsize is not None and counts.size <= 400:
         for (k, i), count in np.ndenumerate(counts):
             colour = "black" if count > 0.6 * most else "white"
             axis.text(i, k, f"{count:.0f}", ha="center", va="center", fontsize=fontsize, color=colour)
@@ -91,4 +94,30 @@ def federation(runs: Sequence[FoundRun]) -> Figure:
         figure.colorbar(image, ax=axis, label="samples")
     for axis in axes.flat[len(panels) :]:
         axis.remove()
+    return figure
+
+
+def convergence_and_split(runs: Sequence[FoundRun]) -> Figure:
+    """Per setting, one row: who holds what, accuracy on `D_S` and `D_G`, and training loss over rounds."""
+    groups = by_group(runs)
+    counted = {run.group: run for run in reversed(runs) if run.counts is not None and len(run.counts) > 1}
+    if not groups:
+        raise NotDrawnError("no run has a round yet")
+    not_too_many(len(groups), "settings")
+    styles = styles_of(label for labelled in groups.values() for label in labelled)
+    figure, axes = sheet(len(groups), 1 + len(PANELS), PAGE, 0.5 + 2.0 * len(groups), width_ratios=[1.1, 1, 1, 1])
+    for row, (group, labelled) in zip(axes, groups.items(), strict=True):
+        if group in counted:
+            run = counted[group]
+            assert run.counts is not None
+            numbers = [str(i) for i in range(run.counts.shape[1])]  # names have no room
+            image = draw_counts(row[0], run.counts, numbers, run.counts.max(), fontsize=None)
+            row[0].tick_params(axis="x", rotation=0)
+            figure.colorbar(image, ax=row[0], label="samples")
+        else:
+            row[0].text(0.5, 0.5, "private", ha="center", va="center", transform=row[0].transAxes)
+        row[0].set_title(", ".join(part for part in (group, "local data") if part))
+        for axis, (metric, title) in zip(row[1:], PANELS.items(), strict=True):
+            draw_curves(axis, labelled, metric, group, title, styles)
+    legend_below(figure, seeds_of(list(groups.values())))
     return figure

@@ -17,7 +17,7 @@ from isfl.report.style import PAGE, legend_below, sheet, styles_of, tidy
 
 Settings = dict[str, Any]
 Sweep = dict[float, list[FoundRun]]
-"""Value of the setting -> its runs, one a seed."""
+"""Value of the setting -> its runs, one per seed."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Setting:
 
 CLIENTS = Setting("clients $K$", ("split.clients",), lambda run, settings: settings.get("split.clients"))
 SAMPLES = Setting(
-    "samples a client $|D_k|$",
+    "samples per client $|D_k|$",
     ("split.shard_size", "split.shards_per_client", "split.samples_per_client"),
     lambda run, settings: None if run.counts is None else float(run.counts.sum(axis=1).mean()),
 )
@@ -46,7 +46,7 @@ def sizes(runs: Sequence[FoundRun]) -> Figure:
     found = {setting: sweeps_of(runs, setting) for setting in (CLIENTS, SAMPLES, PUBLIC)}
     found = {setting: sweeps for setting, sweeps in found.items() if sweeps}
     if not found:
-        raise NotDrawnError("no finished runs differ in clients, samples a client or public samples alone")
+        raise NotDrawnError("no finished runs differ in clients, samples per client or public samples alone")
     styles = styles_of(label for sweeps in found.values() for label in sweeps)
     figure, axes = sheet(2, len(found), PAGE, 4.0, sharex="col")
     for column, (setting, sweeps) in zip(axes.T, found.items(), strict=True):
