@@ -1,61 +1,108 @@
-"""Take the finished cells of an `isfl reproduce` directory over into `results/`, with their provenance.
+"""Copy the complete cells of an `isfl reproduce` directory to `results/`, with their provenance.
 
-    isfl reproduce table2 --scale quick --out runs/table2-quick
-    python scripts/publish_reproduction.py runs/table2-quick COMMIT ["how the runs were made"]
+    isfl reproduce table2 --scale half --out runs/table2
+    python scripts/publish_reproduction.py runs/table2 COMMIT
 
-Cells add up: those already in `results/` stay, and the table (also the one in `docs/results.md`) is drawn anew from
-all of them; what is already published keeps its provenance. COMMIT is the one whose code made the runs; say how they
-were made if it was not by that command.
+COMMIT is the one whose code made the runs. The directory in `results/` is named after experiment, scale,
+interpretation and number of clients; runs with `--set` overrides need a `--name`. Cells may still be running: those
+complete so far are copied, and the command can be repeated. Cells add up, also from several run directories of one
+experiment (other seeds, other `--only`): what is already published keeps its provenance, and the table, also the one
+between the markers `<!-- NAME -->` and `<!-- /NAME -->` in `docs/results.md`, is written anew from all cells.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
-from isfl.experiment.cells import planned_cells
-from isfl.files import PLAN
+from isfl.experiment.cells import Cell, planned_cells
+from isfl.experiment.directory import read_lines
+from isfl.files import PLAN, write_whole
 from isfl.report.reproduction import write_reproduction
 
 ROOT = Path(__file__).parent.parent
 KEPT = ("config.json", "run.json", "split.json", "metrics.jsonl", "probabilities.jsonl")
+KIND = ("command", "title", "scale", "as", "clients", "set")
 
 
 def tables(results: Path) -> str:
-    """The tables of a published experiment, as they stand in `docs/results.md`."""
+    """Return the tables of a published experiment, as they stand in `docs/results.md`."""
     plan, _ = planned_cells(results)
     text = (results / f"{plan['title']}.md").read_text(encoding="utf-8")
     return text.removeprefix(f"# {plan['title']}\n\n").replace("## ", "### ")
 
 
-def publish(run: Path, commit: str, made_by: str | None = None) -> Path:
+def name_of(plan: dict[str, Any]) -> str:
+    """Return the name of the results directory."""
+    if plan["set"]:
+        sys.exit(f"the runs have overrides ({', '.join(plan['set'])}): give the results a name with --name")
+    clients = [f"K={plan['clients']}"] if plan["clients"] else []
+    return "-".join([plan["title"], plan["scale"], plan["as"], *clients])
+
+
+def command_of(plan: dict[str, Any], cell: Cell) -> str:
+    """Return the command that makes this one cell."""
+    words = ["isfl", "reproduce", plan["title"], "--scale", plan["scale"], "--as", plan["as"]]
+    words += ["--clients", str(plan["clients"])] if plan["clients"] else []
+    words += [word for override in plan["set"] for word in ("--set", override)]
+    return shlex.join([*words, "--seeds", str(cell.seed), "--only", f"{cell.group}/{cell.label}"])
+
+
+def merged(plan: dict[str, Any], results: Path) -> dict[str, Any]:
+    """Return the plan with the cells that were published before it; those of another setting are refused."""
+    if not (results / PLAN).exists():
+        return plan
+    before = json.loads((results / PLAN).read_text(encoding="utf-8"))
+    known = {row["out"]: row for row in before["cells"]}
+    same = all(before.get(key) == plan.get(key) for key in KIND)
+    if not same or any(known.get(row["out"], row)["config"] != row["config"] for row in plan["cells"]):
+        sys.exit(f"{results}: holds runs of another setting; give another --name, or remove it first")
+    return {**plan, "cells": [*before["cells"], *(row for row in plan["cells"] if row["out"] not in known)]}
+
+
+def publish(run: Path, commit: str, name: str | None = None, made_by: str | None = None, root: Path = ROOT) -> Path:
+    """Copy what is complete, then write the table and the page."""
     plan, cells = planned_cells(run)
-    results = ROOT / "results" / f"{plan['title']}-{plan['scale']}"
+    results = root / "results" / (name or name_of(plan))
+    whole = merged(plan, results)
     results.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(run / PLAN, results / PLAN)
+    write_whole(results / PLAN, (json.dumps(whole, indent=2) + "\n").encode())
     source = results / "provenance.json"
     provenance = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
     for cell in cells:
-        name = str(cell.out.relative_to(run))
-        if not cell.complete or name in provenance:
+        place = str(cell.out.relative_to(run))
+        if place in provenance or not cell.complete:
             continue
-        (results / name).mkdir(parents=True, exist_ok=True)
+        if len(read_lines(cell.out / "probabilities.jsonl")) < cell.config.training.rounds:
+            continue  # its last line is being written
+        (results / place).mkdir(parents=True, exist_ok=True)
         for file in KEPT:
-            shutil.copyfile(cell.out / file, results / name / file)
+            shutil.copyfile(cell.out / file, results / place / file)
         written = json.loads((cell.out / "run.json").read_text(encoding="utf-8"))
-        command = f"isfl reproduce {plan['title']} --scale {plan['scale']} --only {cell.group}/{cell.label}"
-        provenance[name] = {"made by": made_by or command, "commit": commit, **written}
-    source.write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
-    write_reproduction(plan, planned_cells(results)[1], results)
-    page, mark = ROOT / "docs" / "results.md", results.name
+        provenance[place] = {"made by": made_by or command_of(plan, cell), "commit": commit, **written}
+    write_whole(source, (json.dumps(provenance, indent=2) + "\n").encode())
+    write_reproduction(whole, planned_cells(results)[1], results)
+    page, mark = root / "docs" / "results.md", re.escape(results.name)
     marked = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
-    text = marked.sub(lambda match: match[1] + tables(results) + match[2], page.read_text(encoding="utf-8"))
-    page.write_text(text, encoding="utf-8")
+    text, found = marked.subn(lambda match: match[1] + tables(results) + match[2], page.read_text(encoding="utf-8"))
+    if found:
+        page.write_text(text, encoding="utf-8")
+    else:
+        print(f"{page.name} has no place for it; write: <!-- {results.name} --> and <!-- /{results.name} -->")
     return results
 
 
 if __name__ == "__main__":
-    print(publish(Path(sys.argv[1]), *sys.argv[2:4]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="directory that isfl reproduce wrote")
+    parser.add_argument("commit", help="whose code made the runs")
+    parser.add_argument("--name", help="of the directory in results/ (needed with --set overrides)")
+    parser.add_argument("--made-by", help="how the runs were made, if it was not by isfl reproduce")
+    given = parser.parse_args()
+    print(publish(given.run, given.commit, given.name, given.made_by))

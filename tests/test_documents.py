@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
+from isfl.cli import main
 from isfl.experiment.cells import planned_cells
 from isfl.report.reproduction import write_reproduction
 from tests.worlds import module_at
@@ -26,13 +29,98 @@ def test_the_numbers_of_a_comparison_are_those_of_the_results(name: str) -> None
 def test_published_tables_are_those_of_their_runs(results: Path, tmp_path: Path) -> None:
     """Drawn anew from the metrics in `results/`, a table is the one that stands there and in the documentation."""
     plan, cells = planned_cells(results)
-    write_reproduction(plan["title"], plan["scale"], cells, tmp_path)
+    write_reproduction(plan, cells, tmp_path)
     name = f"{plan['title']}.md"
     assert (tmp_path / name).read_text(encoding="utf-8") == (results / name).read_text(encoding="utf-8")
     publish = module_at(ROOT / "scripts/publish_reproduction.py")
     assert publish.tables(results) in (ROOT / "docs/results.md").read_text(encoding="utf-8")
     provenance = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
     assert all(cell.complete == (str(cell.out.relative_to(results)) in provenance) for cell in cells)
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two cells of fig-q, of which one is complete and one is under way."""
+    out = tmp_path_factory.mktemp("runs") / "fig-q"
+    with pytest.raises(SystemExit) as ending:
+        main(["reproduce", "fig-q", "--scale", "smoke", "--as", "text", "--clients", "5", "--out", str(out)])
+    assert ending.value.code in (None, 0)
+    return out
+
+
+def emptied(root: Path, mark: str) -> Path:
+    """A repository with nothing in it but a page that is waiting for results."""
+    (root / "docs").mkdir()
+    page = root / "docs/results.md"
+    page.write_text(f"# Results\n\n<!-- {mark} -->\nold\n<!-- /{mark} -->\n\nThe end.\n", encoding="utf-8")
+    return page
+
+
+def test_cells_are_published_as_they_get_complete(reproduced: Path, tmp_path: Path) -> None:
+    publish = module_at(ROOT / "scripts/publish_reproduction.py").publish
+    name = "fig-q-smoke-text-K=5"
+    page = emptied(tmp_path, name)
+    run = Path(shutil.copytree(reproduced, tmp_path / "run"))
+    metrics = run / "nr-0.98/isfl-0.05/seed-0/metrics.jsonl"
+    whole = metrics.read_text()
+    metrics.write_text(whole.splitlines(keepends=True)[0])  # the second round is still to come
+    results = publish(run, "abc", root=tmp_path)
+    assert results == tmp_path / "results" / name
+    first = json.loads((results / "provenance.json").read_text())
+    assert list(first) == ["nr-0.98/isfedavg/seed-0"] and first["nr-0.98/isfedavg/seed-0"]["commit"] == "abc"
+    assert not (results / "nr-0.98/isfl-0.05").exists()
+    assert "1 runs of this experiment have not been made" in page.read_text()
+    metrics.write_text(whole)
+    publish(run, "def", root=tmp_path)
+    text = page.read_text()
+    assert text.startswith("# Results\n\n<!-- fig") and text.endswith("-->\n\nThe end.\n") and "old" not in text
+    assert "| isfedavg |" in text and "| isfl-0.05 |" in text and "have not been made" not in text
+    second = json.loads((results / "provenance.json").read_text())
+    assert {place: row["commit"] for place, row in second.items()} == {
+        "nr-0.98/isfedavg/seed-0": "abc",
+        "nr-0.98/isfl-0.05/seed-0": "def",
+    }
+    assert second["nr-0.98/isfl-0.05/seed-0"]["made by"] == (
+        "isfl reproduce fig-q --scale smoke --as text --clients 5 --seeds 0 --only nr-0.98/isfl-0.05"
+    )
+    before = {file: file.read_bytes() for file in [page, *results.rglob("*.*")] if file.is_file()}
+    publish(run, "ghi", root=tmp_path)
+    assert {file: file.read_bytes() for file in before} == before, "nothing is new, nothing changes"
+
+
+def test_overridden_runs_are_published_under_a_name_and_with_their_overrides(reproduced: Path, tmp_path: Path) -> None:
+    publish = module_at(ROOT / "scripts/publish_reproduction.py").publish
+    emptied(tmp_path, "plain")
+    run = Path(shutil.copytree(reproduced, tmp_path / "run"))
+    plan = json.loads((run / "cells.json").read_text())
+    plan["set"], plan["clients"] = ["training.augment=[]", "model.name='mlp'"], None
+    (run / "cells.json").write_text(json.dumps(plan))
+    with pytest.raises(SystemExit, match="give the results a name"):
+        publish(run, "abc", root=tmp_path)
+    results = publish(run, "abc", name="plain", root=tmp_path)
+    assert results == tmp_path / "results/plain"
+    row = json.loads((results / "provenance.json").read_text())["nr-0.98/isfedavg/seed-0"]
+    command = shlex.split(row["made by"])
+    assert [command[i + 1] for i, word in enumerate(command) if word == "--set"] == plan["set"]
+    assert "--clients" not in command and command[command.index("--as") + 1] == "text"
+    with pytest.raises(SystemExit, match="holds runs of another setting"):
+        publish(reproduced, "abc", name="plain", root=tmp_path)
+
+
+def test_other_seeds_join_what_is_published(reproduced: Path, tmp_path: Path) -> None:
+    publish = module_at(ROOT / "scripts/publish_reproduction.py").publish
+    page = emptied(tmp_path, "fig-q-smoke-text-K=5")
+    publish(reproduced, "abc", root=tmp_path)
+    other = Path(shutil.copytree(reproduced, tmp_path / "other"))
+    plan = json.loads((other / "cells.json").read_text())
+    for row in plan["cells"]:
+        row["seed"] = row["config"]["seed"] = 1
+        (other / row["out"]).rename((other / row["out"]).with_name("seed-1"))
+        row["out"] = row["out"].replace("seed-0", "seed-1")
+    (other / "cells.json").write_text(json.dumps(plan))
+    results = publish(other, "def", root=tmp_path)
+    assert len(json.loads((results / "provenance.json").read_text())) == 4
+    assert "standard deviation of up to 2 seeds" in page.read_text()
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "results/performance").glob("*.json")), ids=lambda p: p.stem)
