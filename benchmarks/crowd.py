@@ -20,7 +20,9 @@ MOST_BYTES = 1.5e9
 MOST_GROWTH = 1.1
 """Ten times as many clients with the same data may take this much more memory."""
 CONFIG = """
-scheme = {{ name = "isfl", sampling = {{ where = "client" }}, objective = {{ kind = "moon" }} }}
+scheme.name = "isfl"
+scheme.sampling = {{ where = "client", lipschitz_at = "client" }}
+scheme.objective = {{ kind = "moon" }}
 target = {{ kind = "uniform" }}
 data = {{ name = "cifar10", public = 100 }}
 split = {{ kind = "iid", clients = {clients}, samples_per_client = {samples} }}

@@ -6,6 +6,7 @@ ResNet8, 10 classes, as Flower sends it: every object of a message with its head
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,17 @@ def measure(quick: bool) -> dict[str, Any]:
     model = as_trained(resnet8((3, 32, 32), CLASSES), Settings())
     weights = {name: value.detach() for name, value in model.state_dict().items()}
     shares, epochs = np.full(CLASSES, 1 / CLASSES), np.ones(EPOCHS)
-    update = ClientUpdate(0, 1000, weights, 1.0, epochs, epochs, 5000, 0, 1.0, 0.0)
+    update = ClientUpdate(0, 1000, weights, 1.0, 5000, 0, 1.0, 0.0)
+    measured = replace(update, diagnostic_seconds=0.1, gradient_norm=epochs, gradient_variance=epochs)
     messages = {
         "who are you: answer": ClientProfile(0, 1000, np.full(CLASSES, 100.0)),
         "who are you: answer, private": ClientProfile(0, 1000, None),
         "train: task, probabilities from the server": TrainTask(1, 0, weights, shares, shares),
+        "train: task, Lipschitz values from the server (private)": TrainTask(1, 0, weights, shares, lipschitz=shares),
         "train: answer": update,
-        "renew: task (private ISFL)": RenewTask(1, 0, weights, shares),
-        "renew: answer (private ISFL)": RenewalReport(0, shares, 0, 1000, 1.0),
+        "train: answer, with what the bound needs": measured,
+        "measure: task (private, L at the client)": RenewTask(1, 0, weights, shares),
+        "measure: answer (private, L at the client)": RenewalReport(0, shares, 0, 1000, 1.0),
         "evaluate: task": Evaluation(0, weights),
         "evaluate: answer": Score(1000, 500, 900),
     }
@@ -89,6 +93,6 @@ def _server_seconds(model: torch.nn.Module, update: ClientUpdate, public: int) -
     solving = (time.process_time() - began) / 10_000
     return (
         f"The server's CPU seconds for one participant: {averaging:.4f} to average, {measuring:.1f} to measure "
-        f'its Lipschitz values on {PUBLIC} public samples (none with `where = "client"`), {solving * 1e6:.1f} '
+        f'its Lipschitz values on {PUBLIC} public samples (none with `lipschitz_at = "client"`), {solving * 1e6:.1f} '
         "microseconds to solve for its probabilities."
     )

@@ -111,6 +111,8 @@ def engine_of(config: Config, grid: Federation, state: Path | None = None, **opt
 
 
 PRIVATE = {"name": "isfl", "sampling": {"where": "client"}}
+"""The paper's private mode: Lipschitz values are measured at the server."""
+MEASURED_AT_CLIENT = {"name": "isfl", "sampling": {"where": "client", "lipschitz_at": "client"}}
 
 
 def rounds(config: Config, engine: Any, count: int | None = None) -> tuple[FederationState, list[RoundReport]]:

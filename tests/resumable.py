@@ -14,7 +14,7 @@ from isfl.experiment.run import run
 TINY: dict[str, Any] = {
     "scheme": {
         "name": "isfl",
-        "sampling": {"where": "client"},
+        "sampling": {"where": "client", "lipschitz_at": "client"},
         "objective": {"kind": "moon", "calibrate": True},
         "aggregation": {"rule": "adam"},
     },
@@ -39,7 +39,7 @@ def outcome(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
     return (path / "model.safetensors").read_bytes(), (path / "probabilities.jsonl").read_bytes(), lines
 
 
-def stop_after(path: Path, rounds: int, workers: int = 1) -> None:
+def stop_after(path: Path, rounds: int, workers: int = 1, settings: Config | None = None) -> None:
     """A run that stopped cleanly after some rounds."""
 
     def on_round(line: dict[str, Any]) -> None:
@@ -47,4 +47,4 @@ def stop_after(path: Path, rounds: int, workers: int = 1) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(config(), path, on_round, workers)
+        run(settings or config(), path, on_round, workers)

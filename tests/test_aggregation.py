@@ -18,7 +18,7 @@ def rule_of(**settings: object) -> Aggregation:
 
 def update(client: int, value: float, samples: int = 1, steps: int = 0) -> ClientUpdate:
     model = {"w": torch.tensor([value]), "running_var": torch.tensor([value + 1]), "steps": torch.tensor(steps)}
-    return ClientUpdate(client, samples, model, 0.0, np.zeros(1), np.zeros(1), 0, 0, 0.0, 0.0)
+    return ClientUpdate(client, samples, model, 0.0, 0, 0, 0.0, 0.0)
 
 
 START: Weights = {"w": torch.tensor([1.0]), "running_var": torch.tensor([1.0]), "steps": torch.tensor(0)}

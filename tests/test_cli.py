@@ -228,10 +228,10 @@ def test_a_comparison_with_partial_participation_and_refusals(tiny: Path) -> Non
 
 
 def test_refused_clients_are_told(tiny: Path) -> None:
-    broken = ("--set", "scheme.objective.kind=fedprox", "--set", "scheme.objective.mu=1e38")
+    broken = ("--set", "scheme.objective={kind='fedprox', mu=1e38}", "--set", "training.optimizer.kind=sgd")
     result = isfl("run", "tiny.toml", *broken, "--out", "out", cwd=tiny.parent)
     assert result.returncode == 0
-    assert "round 1: refused client 0: " in result.stdout
+    assert "round 2: refused client 0: " in result.stdout
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])

@@ -69,7 +69,7 @@ def test_a_client_that_answers_nonsense_is_refused_by_name_and_the_round_goes_on
         def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
             return [u for u in updates if u.client != 1]
 
-    settings = settings_of("isfl", training={"rounds": 1})
+    settings = settings_of("isfl", training={"rounds": 1}, diagnostics={"bound": True})
     with_hostile, (report,) = federate(settings, engine_of(settings, kind=Hostile))
     without, (silent,) = federate(settings, engine_of(settings, kind=Silent))
     assert reason in report.refused[77 if how == "unasked" else 1]
@@ -83,7 +83,8 @@ def test_a_renewal_report_that_is_nonsense_is_not_counted(values: Any) -> None:
         def renew(self, tasks: Any) -> Any:
             return [dataclasses.replace(r, lipschitz=values) if r.client == 1 else r for r in super().renew(tasks)]
 
-    settings = settings_of({"name": "isfl", "sampling": {"where": "client"}}, target={"kind": "uniform"})
+    scheme = {"name": "isfl", "sampling": {"where": "client", "lipschitz_at": "client"}}
+    settings = settings_of(scheme, target={"kind": "uniform"}, diagnostics={"bound": True})
     _, reports = federate(settings, engine_of(settings, kind=Hostile))
     assert reports[-1].gradient_evaluations.sampling == 2 * 2 * 32
     assert reports[-1].bound is not None and reports[-1].bound.phi.shape == (2,)
@@ -94,10 +95,20 @@ def test_an_enormous_but_finite_gradient_norm_leaves_no_bound_and_no_crash() -> 
         def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
             return [dataclasses.replace(u, gradient_norm=np.full(2, 1e200)) for u in updates]
 
-    settings = settings_of("isfl", training={"rounds": 1})
+    settings = settings_of("isfl", training={"rounds": 1}, diagnostics={"bound": True})
     with np.errstate(over="ignore"):
         _, (report,) = federate(settings, engine_of(settings, kind=Hostile))
-    assert report.bound is None
+    assert report.bound is None and report.drift is None
+
+
+def test_gradient_norms_that_were_not_asked_for_are_refused() -> None:
+    class Talkative(Meddling):
+        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+            return [dataclasses.replace(u, gradient_norm=np.ones(2)) if u.client == 1 else u for u in updates]
+
+    settings = settings_of("isfl", training={"rounds": 1})
+    _, (report,) = federate(settings, engine_of(settings, kind=Talkative))
+    assert report.refused == {1: "reports gradient norms that it was not asked for"}
 
 
 def test_a_server_step_that_diverges_is_not_taken() -> None:

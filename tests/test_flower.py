@@ -18,7 +18,17 @@ from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, T
 from isfl.flower.client import Evaluation
 from isfl.flower.node import Node
 from isfl.flower.wire import NUMBERS, decode, encode
-from tests.grids import PRIVATE, Federation, at_home, config_of, engine_of, federation_of, rounds, sent
+from tests.grids import (
+    MEASURED_AT_CLIENT,
+    PRIVATE,
+    Federation,
+    at_home,
+    config_of,
+    engine_of,
+    federation_of,
+    rounds,
+    sent,
+)
 
 # ------------------------------------------------------------ the same bits
 
@@ -30,9 +40,11 @@ from tests.grids import PRIVATE, Federation, at_home, config_of, engine_of, fede
         ("moon", {}),
         ("fedavg", {"diagnostics": {"lipschitz": True}}),
         ("isfedavg", {}),
-        (PRIVATE, {"target": {"kind": "uniform"}}),
+        ("isfl", {"diagnostics": {"bound": True}, "training": {"augment": ["crop", "flip"]}}),
+        ("fedavg", {"training": {"initial_models": "independent", "schedule": {"kind": "step", "every": 1}}}),
+        (PRIVATE, {"target": {"kind": "uniform"}, "training": {"participation": 0.7}}),
         (
-            {**PRIVATE, "objective": {"kind": "moon"}},
+            {**MEASURED_AT_CLIENT, "objective": {"kind": "moon"}},
             {"target": {"kind": "uniform"}, "training": {"batchnorm": "local", "participation": 0.7}},
         ),
         ({"name": "isfl", "aggregation": {"rule": "adam"}}, {"training": {"batchnorm": "group"}}),
@@ -53,6 +65,7 @@ def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str,
             wanted.rho_paper,
             wanted.rho_minimum,
         )
+        assert (found.drift, found.gradient_square) == (wanted.drift, wanted.gradient_square)
         assert (found.bytes_up, found.bytes_down) == (wanted.bytes_up, wanted.bytes_down)
         if scheme != "isfedavg":  # its probabilities are the client's business
             assert found.probabilities.keys() == wanted.probabilities.keys()
@@ -60,7 +73,7 @@ def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str,
             assert np.array_equal(q, wanted.probabilities[k])
 
 
-@pytest.mark.parametrize("scheme", ["moon", {**PRIVATE, "objective": {"kind": "moon"}}])
+@pytest.mark.parametrize("scheme", ["moon", PRIVATE, {**MEASURED_AT_CLIENT, "objective": {"kind": "moon"}}])
 def test_a_round_that_is_done_again_gives_the_same_bits(scheme: Any, tmp_path: Path) -> None:
     """The server was killed after the clients had trained: they go back with it."""
     config = config_of(scheme, target={"kind": "uniform"})
@@ -88,8 +101,9 @@ def test_values_survive_the_wire() -> None:
     assert back.model["n"].dtype == torch.int64 and back.model["n"].shape == ()
 
 
-def test_private_clients_send_nothing_about_their_labels(tmp_path: Path) -> None:
-    config = config_of(PRIVATE, target={"kind": "uniform"})
+@pytest.mark.parametrize(("scheme", "answers"), [(PRIVATE, 1), (MEASURED_AT_CLIENT, 2)], ids=["server", "client"])
+def test_private_clients_send_nothing_about_their_labels(scheme: Any, answers: int, tmp_path: Path) -> None:
+    config = config_of(scheme, target={"kind": "uniform"}, diagnostics={"bound": True})
     grid = Federation({1000 + k: Node(k, tmp_path) for k in range(3)})  # not simulated: their state is theirs
     rounds(config, engine_of(config, grid))
     allowed = {
@@ -100,7 +114,8 @@ def test_private_clients_send_nothing_about_their_labels(tmp_path: Path) -> None
     problem = prepare(config)
     shapes = {name: tuple(value.shape) for name, value in problem.model.state_dict().items()}
     up = [content for direction, content in grid.wire if direction == "up"]
-    assert len(up) == 3 + 3 * 6  # who are you; train and renew in three rounds; nobody is asked to evaluate
+    # Who are you; train (and renew) in three rounds; nobody is asked to evaluate.
+    assert len(up) == 3 + 3 * 3 * answers
     for content in up:
         assert content.keys() <= {NUMBERS, "model"}
         numbers = content[NUMBERS]
@@ -113,6 +128,8 @@ def test_private_clients_send_nothing_about_their_labels(tmp_path: Path) -> None
                 assert vector.shape != counts.shape or not np.allclose(vector / vector.sum(), counts / counts.sum())
     texts = [str(content[NUMBERS]) for content in up]
     assert not any("rho" in text or "probabilities" in text for text in texts)
+    models_down = [c for way, c in grid.wire if way == "down" and "model" in c]
+    assert len(models_down) == 3 * 3 * answers and not any("public" in c for _, c in grid.wire)
 
 
 def test_clients_with_counts_to_tell_tell_them_once(tmp_path: Path) -> None:

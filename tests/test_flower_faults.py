@@ -14,7 +14,7 @@ from isfl.errors import UserError
 from isfl.federation import run_round, start
 from isfl.federation.values import ClientProfile
 from isfl.flower.wire import NUMBERS, WireError, decode, encode
-from tests.grids import PRIVATE, config_of, engine_of, federation_of, rounds
+from tests.grids import MEASURED_AT_CLIENT, config_of, engine_of, federation_of, rounds
 
 
 def spoiled(reply: Message, **numbers: Any) -> Message:
@@ -120,7 +120,7 @@ def test_a_renewal_that_fails_is_named_and_the_client_keeps_its_probabilities(tm
     def meddle(client: int, message: Message, reply: Message) -> Message | None:
         return None if client == 1 and message.metadata.message_type == "train.renew" else reply
 
-    config = config_of(PRIVATE, target={"kind": "uniform"}, training={"rounds": 1})
+    config = config_of(MEASURED_AT_CLIENT, target={"kind": "uniform"}, training={"rounds": 1})
     _, reports = rounds(config, engine_of(config, federation_of(tmp_path, meddle=meddle), tmp_path))
     assert list(reports[0].refused) == [1] and reports[0].refused[1].startswith("renewal: did not answer")
     assert reports[0].train_loss is not None

@@ -14,12 +14,22 @@ from isfl.errors import UserError
 from isfl.experiment.config import Config
 from isfl.experiment.run import prepare
 from isfl.federation import run_round, start
-from isfl.federation.values import ClientMemory, Rho
+from isfl.federation.values import ClientMemory
 from isfl.flower import node as nodes
 from isfl.flower.node import Node, node_of, recall, remember, simulated_node
 from isfl.flower.post import StoppedError
 from isfl.flower.wire import NUMBERS
-from tests.grids import PRIVATE, RUN, Federation, at_home, config_of, engine_of, federation_of, rounds
+from tests.grids import (
+    MEASURED_AT_CLIENT,
+    PRIVATE,
+    RUN,
+    Federation,
+    at_home,
+    config_of,
+    engine_of,
+    federation_of,
+    rounds,
+)
 
 # ------------------------------------------------------------ nodes come and go
 
@@ -131,11 +141,11 @@ def test_a_run_can_be_asked_to_stop_while_it_waits(tmp_path: Path) -> None:
 
 def test_a_memory_comes_back_as_it_was(tmp_path: Path) -> None:
     node = simulated_node(4, tmp_path)
-    memory = ClientMemory({"w": torch.randn(3)}, {"mean": torch.randn(2)}, np.array([0.25, 0.75]), Rho(1.0, 2.0, 0.5))
+    memory = ClientMemory({"w": torch.randn(3)}, {"mean": torch.randn(2)}, np.array([0.25, 0.75]))
     remember(node, RUN, 3, memory)
     back = recall(node, RUN, 3)
     assert back.local_model is not None and memory.local_model is not None and back.probabilities is not None
-    assert torch.equal(back.local_model["w"], memory.local_model["w"]) and back.rho == memory.rho
+    assert torch.equal(back.local_model["w"], memory.local_model["w"])
     assert torch.equal(back.statistics["mean"], memory.statistics["mean"])
     assert np.array_equal(back.probabilities, [0.25, 0.75])
     assert recall(node, RUN, 2) == ClientMemory() == recall(simulated_node(5, tmp_path), RUN, 3)
@@ -216,7 +226,11 @@ def own(tmp_path: Path, **changes: Any) -> tuple[Config, Federation]:
     return config, Federation({10 + k: Node(k, tmp_path / "state", data=str(tmp_path / f"{k}.npz")) for k in range(3)})
 
 
-@pytest.mark.parametrize("changes", [{}, {"scheme": PRIVATE, "target": {"kind": "uniform"}}], ids=["server", "client"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, *({"scheme": scheme, "target": {"kind": "uniform"}} for scheme in (PRIVATE, MEASURED_AT_CLIENT))],
+    ids=["server", "client", "client measures"],
+)
 def test_nodes_train_on_the_data_their_operators_name(changes: dict[str, Any], tmp_path: Path) -> None:
     """The same samples as in the split, so the same bits; the server never loads them."""
     config, grid = own(tmp_path, **changes)

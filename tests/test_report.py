@@ -47,7 +47,13 @@ def test_a_whole_run_is_read_without_a_complaint(whole: Path) -> None:
 
 @pytest.mark.parametrize(
     "sampling",
-    [{}, {"where": "client"}, {"solver": "exact", "target_floor": 0.3}, {"first_round": "target"}],
+    [
+        {},
+        {"where": "client"},
+        {"where": "client", "lipschitz_at": "client"},
+        {"solver": "exact", "target_floor": 0.3},
+        {"first_round": "target"},
+    ],
     ids=str,
 )
 def test_recorded_probabilities_follow_from_the_recorded_lipschitz_values(tmp_path: Path, sampling: Any) -> None:

@@ -37,6 +37,15 @@ def test_worker_processes_write_the_same_run(tmp_path: Path, whole: tuple[bytes,
     assert outcome(path) == whole
 
 
+def test_lipschitz_values_that_clients_are_still_to_be_sent_survive_an_interruption(tmp_path: Path) -> None:
+    """The paper's private mode with half of the clients a round: the server keeps the values of the absent ones."""
+    private = config(scheme={"name": "isfl", "sampling": {"where": "client"}}, diagnostics={"bound": True})
+    run(private, tmp_path / "whole")
+    stop_after(tmp_path / "run", 3, settings=private)
+    resume(tmp_path / "run")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
 def test_a_damaged_memory_of_a_client_falls_back_to_the_checkpoint_before(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from isfl import rho, sampling_probabilities
-from isfl.theory import SOLVERS, convergence_bound, effective_sample_size, skew_card
+from isfl.theory import SOLVERS, convergence_bound, drift_bound, effective_sample_size, skew_card
 from isfl.theory.arrays import Array
 from isfl.theory.exact import exact_minimum
 from isfl.theory.probabilities import SolverName, lowest_probabilities
@@ -362,11 +362,11 @@ def test_rho_by_hand() -> None:
 
 
 def test_the_bound_by_hand() -> None:
-    """Two clients, four epochs, aggregation every two: phi restarts at t = 2."""
+    """Two clients, four steps, aggregation every two: phi restarts at t = 2."""
     bound = convergence_bound(
         loss_gap=2.0,
         learning_rate=0.1,
-        local_epochs=2,
+        local_steps=2,
         num_classes=3,
         weights=[0.25, 0.75],
         rho=[2.0, 4.0],
@@ -385,12 +385,30 @@ def test_the_bound_by_hand() -> None:
     assert bound.step_condition == pytest.approx(0.5)
 
 
+def test_clients_that_pull_apart_for_many_steps_keep_lemma_1_in_steps_and_break_it_in_epochs() -> None:
+    """Two clients with constant, opposite gradients of norm 1, five epochs of eight steps: each moves eta * 40 away."""
+    eta, epochs, per_epoch = 0.1, 5, 8
+    measured = (eta * epochs * per_epoch) ** 2
+
+    def bound(steps: int) -> float:
+        return float(drift_bound(eta, np.ones(steps), np.zeros((steps, 2)), [0.5, 0.5])[0])
+
+    assert measured == pytest.approx(bound(epochs * per_epoch) / 4)  # 2 eta^2 E_l phi with phi = 2 E_l
+    assert measured > 10 * bound(epochs)
+
+
+def test_the_drift_bound_by_hand() -> None:
+    bound = drift_bound(0.1, [1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]], [0.25, 0.75])
+    growth = [(2 + 1 + 1.75) + (8 + 3 + 3.75), (2 + 2 + 1.75) + (8 + 4 + 3.75)]
+    np.testing.assert_allclose(bound, 2 * 0.01 * 2 * np.array(growth))
+
+
 def test_the_bound_names_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"variance\[0, 1\]"):
         convergence_bound(
             loss_gap=1.0,
             learning_rate=0.1,
-            local_epochs=1,
+            local_steps=1,
             num_classes=2,
             weights=[0.5, 0.5],
             rho=[1.0, 1.0],
@@ -404,11 +422,11 @@ def test_the_bound_names_what_is_wrong() -> None:
     ("change", "message"),
     [
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-        ({"local_epochs": 0}, "local_epochs is 0"),
+        ({"local_steps": 0}, "local_steps is 0"),
         ({"weights": [5.0, 5.0]}, "weights sum to 10"),
         ({"loss_gap": float("nan")}, "loss_gap is nan"),
         ({"mean_lipschitz": -3.0}, "mean_lipschitz is -3"),
-        ({"gradient_norm": []}, "at least one epoch"),
+        ({"gradient_norm": []}, "at least one step"),
         ({"rho": [1.0]}, r"rho \(K,\)"),
     ],
 )
@@ -416,7 +434,7 @@ def test_a_bound_of_impossible_quantities_is_refused(change: dict[str, object], 
     given: dict[str, object] = {
         "loss_gap": 1.0,
         "learning_rate": 0.1,
-        "local_epochs": 1,
+        "local_steps": 1,
         "num_classes": 2,
         "weights": [0.5, 0.5],
         "rho": [1.0, 1.0],

@@ -24,14 +24,20 @@ from isfl.federation import RoundReport, Settings, run_round, start
 from isfl.federation.values import Weights
 from tests.worlds import engine_of, network, settings_of
 
+MEASURED_AT_CLIENT = {"name": "isfl", "sampling": {"where": "client", "lipschitz_at": "client"}}
 SCHEMES: dict[str, dict[str, Any]] = {
     "isfl": {"scheme": "isfl"},
     "fedavg with diagnostics": {"scheme": "fedavg", "diagnostics": {"lipschitz": True}},
     "isfedavg": {"scheme": "isfedavg"},
     "private, moon, local statistics": {
-        "scheme": {"name": "isfl", "sampling": {"where": "client"}, "objective": {"kind": "moon"}},
+        "scheme": {**MEASURED_AT_CLIENT, "objective": {"kind": "moon"}},
         "target": {"kind": "uniform"},
         "training": {"batchnorm": "local"},
+    },
+    "private, both sides of the bound": {
+        "scheme": {"name": "isfl", "sampling": {"where": "client"}},
+        "target": {"kind": "uniform"},
+        "diagnostics": {"bound": True},
     },
 }
 
@@ -120,7 +126,7 @@ def _resident(engine: LocalEngine) -> int:
 def test_memory_does_not_grow_with_the_number_of_rounds() -> None:
     """Fifty rounds of a scheme that remembers a 1 MB model for every client; a round's leak would be 3 MB and more."""
     settings = settings_of(
-        {"name": "isfl", "sampling": {"where": "client"}, "objective": {"kind": "moon"}},
+        {**MEASURED_AT_CLIENT, "objective": {"kind": "moon"}},
         target={"kind": "uniform"},
         training={"rounds": 50, "local_epochs": 1},
     )

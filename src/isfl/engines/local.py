@@ -13,8 +13,8 @@ from isfl.data.dataset import Dataset, Population
 from isfl.engines.memories import Remembered, recall
 from isfl.engines.server import ServerSide
 from isfl.federation.client import introduce
-from isfl.federation.drawing import class_probabilities
 from isfl.federation.evaluation import ClassScores, Score, score
+from isfl.federation.renewal import known_row, own_probabilities
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientMemory,
@@ -82,13 +82,14 @@ class LocalEngine(ServerSide):
         clients = {k: score(held.rows(int(bounds[k]), int(bounds[k + 1]))) for k in range(len(self.clients))}
         return self._standard(test), clients
 
-    def observe(self, target: Array) -> Mapping[int, Observation]:
-        seen = {}
+    def observe(self, target: Array, lipschitz: Array | None) -> Mapping[int, Observation]:
+        rule, seen = self.settings.scheme.sampling, {}
         for k, data in enumerate(self.clients):
-            memory = self.memories.get(k, Remembered()).small
-            rule = self.settings.scheme.sampling
-            first = class_probabilities(rule, data.class_counts.astype(np.float64), target[k])
-            seen[k] = Observation(first if memory.probabilities is None else memory.probabilities, memory.rho)
+            counts = data.class_counts.astype(np.float64)
+            drawn = None if lipschitz is not None else self.memories.get(k, Remembered()).small.probabilities
+            if drawn is None:
+                drawn = own_probabilities(rule, counts, target[k], known_row(lipschitz, k))
+            seen[k] = Observation(drawn, counts / len(data))
         return seen
 
     def _remember(self, client: int, remembered: Remembered) -> None:

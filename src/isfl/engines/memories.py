@@ -1,8 +1,8 @@
 """What clients keep between rounds: tensors in files, so that absent clients cost no memory.
 
-A file of a simulated client holds the weights it remembers (MOON's and private ISFL's last local model, BatchNorm
-statistics) and is named after client and round, so that a round which is done again never writes over what an earlier
-checkpoint needs.
+A file of a simulated client holds the weights it remembers (its last local model, for MOON or to measure its own
+Lipschitz values, and BatchNorm statistics) and is named after client and round, so that a round which is done again
+never writes over what an earlier checkpoint needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load, save
 
 from isfl.errors import UserError
-from isfl.federation.values import ClientMemory, Rho, Weights
+from isfl.federation.values import ClientMemory, Weights
 from isfl.files import write_whole
 
 LOCAL, STATISTICS = "local_model/", "statistics/"
@@ -63,20 +63,16 @@ def memory_bytes(memory: ClientMemory) -> bytes:
     weights = {**_prefixed(LOCAL, memory.local_model or {}), **_prefixed(STATISTICS, memory.statistics)}
     if memory.probabilities is not None:
         weights["probabilities"] = torch.from_numpy(np.ascontiguousarray(memory.probabilities))
-    if memory.rho is not None:
-        weights["rho"] = torch.tensor([memory.rho.used, memory.rho.paper, memory.rho.minimum], dtype=torch.float64)
     return bytes(save(weights))
 
 
 def memory_from(content: bytes) -> ClientMemory:
     """The inverse of `memory_bytes`."""
     weights = load(content)
-    rho = weights.get("rho")
     return ClientMemory(
         local_model=_taken(LOCAL, weights) or None,
         statistics=_taken(STATISTICS, weights),
         probabilities=weights["probabilities"].numpy() if "probabilities" in weights else None,
-        rho=None if rho is None else Rho(*rho.tolist()),
     )
 
 

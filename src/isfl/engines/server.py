@@ -26,7 +26,7 @@ from isfl.federation.round import participant_count
 from isfl.federation.settings import Settings
 from isfl.federation.values import Weights
 from isfl.kernels import with_fast_convolutions
-from isfl.smoothness import LipschitzEstimate, conclude, distance, plan_estimate
+from isfl.smoothness import LipschitzEstimate, conclude, distance, plan_estimate, squared_gradient
 from isfl.theory.arrays import Array
 
 PIECE = 1000
@@ -113,6 +113,11 @@ class ServerSide:
     def public_loss(self, model: Weights) -> Array:
         (found,) = self._outcomes(model, "public")
         return class_scores(found, self.public.labels.numpy(), self.num_classes).loss
+
+    def gradient_square(self, model: Weights, target: Array) -> tuple[float, int]:
+        module, device = self._place.loaded(model), self._place.device
+        inputs, labels = self.public.everything()
+        return squared_gradient(module, inputs.to(device), labels.to(device), target), len(labels)
 
     # ------------------------------------------------------------ who does it
 

@@ -22,11 +22,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from isfl.engines.memories import Remembered
-from isfl.federation.values import ClientMemory, FederationState, Rho, ServerMemory, Weights
+from isfl.federation.values import ClientMemory, FederationState, ServerMemory, Weights
 from isfl.files import write_whole
 
 KEPT = 2
-FORMAT = 2
+FORMAT = 3
 CLIENTS = "clients"
 """Where in a run directory the weights are that clients remember."""
 
@@ -140,13 +140,10 @@ def pack(state: FederationState, memories: Mapping[int, Remembered]) -> Weights:
     _put(flat, "state/model", state.model)
     _put(flat, "state/first", state.server.first)
     _put(flat, "state/second", state.server.second)
-    for name in ("target", "sizes", "counts", "probabilities"):
+    for name in ("target", "sizes", "counts", "probabilities", "lipschitz"):
         _put_array(flat, f"state/{name}", getattr(state, name))
     for k, memory in ((k, remembered.small) for k, remembered in memories.items()):
         _put_array(flat, f"client/{k}/probabilities", memory.probabilities)
-        if memory.rho is not None:
-            rho = np.array([memory.rho.used, memory.rho.paper, memory.rho.minimum])
-            _put_array(flat, f"client/{k}/rho", rho)
     return flat
 
 
@@ -165,16 +162,12 @@ def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, Remem
         sizes=sizes,
         counts=array("state/counts"),
         probabilities=array("state/probabilities"),
+        lipschitz=array("state/lipschitz"),
         server=ServerMemory(_take(flat, "state/first"), _take(flat, "state/second")),
     )
     memories = {}
     for k in sorted({int(name.split("/")[1]) for name in flat if name.startswith("client/")}):
-        rho = array(f"client/{k}/rho")
-        small = ClientMemory(
-            probabilities=array(f"client/{k}/probabilities"),
-            rho=None if rho is None else Rho(*(float(value) for value in rho)),
-        )
-        memories[k] = Remembered(small)
+        memories[k] = Remembered(ClientMemory(probabilities=array(f"client/{k}/probabilities")))
     return state, memories
 
 

@@ -20,6 +20,8 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
         "rho_used": report.rho_used,
         "rho_paper": report.rho_paper,
         "rho_minimum": report.rho_minimum,
+        "drift": None if report.drift is None else asdict(report.drift),
+        "gradient_square": report.gradient_square,
         "bound": None,
         "gradient_evaluations": asdict(report.gradient_evaluations),
         "seconds": {
@@ -48,10 +50,8 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
 def _accuracy(report: RoundReport) -> dict[str, Any]:
     """Accuracies; the same keys with None in a round that was not evaluated."""
     if report.standard is None:
-        return dict.fromkeys(
-            ("accuracy_standard", "accuracy_global", "recall", "client_accuracy")
-            + ("worst_client", "worst_client_accuracy")
-        )
+        accuracies = ("accuracy_standard", "accuracy_global", "recall", "client_accuracy")
+        return dict.fromkeys((*accuracies, "worst_client", "worst_client_accuracy"))
     everyone = sum(report.clients.values(), Score(0, 0, 0))
     worst = min(sorted(report.clients), key=lambda k: report.clients[k].accuracy, default=None)
     found: dict[str, Any] = {

@@ -12,8 +12,11 @@ MOST_COST = 1e30
 """Larger than any number of seconds or gradients, and small enough to be added up."""
 
 
-def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, epochs: int) -> str | None:
-    """Why this update must not be aggregated, or None. `expected` has the names, shapes and types of a good model."""
+def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, epochs: int | None) -> str | None:
+    """Why this update must not be aggregated, or None. `expected` has the names, shapes and types of a good model.
+
+    `epochs` is how many gradient norms and variances were asked for, None if none were.
+    """
     if missing := sorted(expected.keys() - update.model.keys()):
         return f"lacks {missing[0]!r}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
     if extra := sorted(update.model.keys() - expected.keys()):
@@ -30,7 +33,9 @@ def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, ep
     if not isinstance(update.train_loss, float) or not abs(update.train_loss) < MOST_COST:
         return f"reports a training loss of {update.train_loss}"
     for name, values in (("norms", update.gradient_norm), ("variances", update.gradient_variance)):
-        if not _measurements(values, epochs):
+        if epochs is None and values is not None:
+            return f"reports gradient {name} that it was not asked for"
+        if epochs is not None and (values is None or not _measurements(values, epochs)):
             return f"reports gradient {name} that are not {epochs} finite numbers of at least 0"
     return cost_refusal(update)
 
@@ -44,6 +49,7 @@ def cost_refusal(answer: ClientUpdate | RenewalReport) -> str | None:
             answer.sampling_evaluations,
             answer.training_seconds,
             answer.sampling_seconds,
+            answer.diagnostic_seconds,
         )
     else:
         costs = (answer.dropped, answer.evaluations, answer.seconds)

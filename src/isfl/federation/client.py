@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset
 from isfl.data.transforms import augmentation
-from isfl.federation.drawing import Stream, class_probabilities, epoch_size, epochs_by_class, epochs_by_sample
+from isfl.federation.drawing import Stream, epoch_size, epochs_by_class, epochs_by_sample
 from isfl.federation.initial import initialise
 from isfl.federation.normalization import only, statistic_names, without
 from isfl.federation.objectives import calibration, loss_term
-from isfl.federation.renewal import renew
+from isfl.federation.renewal import own_probabilities, renew
 from isfl.federation.scheme import GradientNorm, Moon
 from isfl.federation.settings import NoisedTarget, Settings
 from isfl.federation.training import train
@@ -30,7 +30,6 @@ from isfl.federation.values import (
     ClientUpdate,
     RenewalReport,
     RenewTask,
-    Rho,
     TrainTask,
     Weights,
 )
@@ -92,6 +91,7 @@ def train_client(
             loss_weights=loss_weights,
             logit_offset=offset,
             term=term,
+            measure_noise=settings.diagnostics.bound,
         )
 
     trained: Weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
@@ -100,14 +100,15 @@ def train_client(
         num_samples=len(data),
         model=without(trained, statistics),
         train_loss=result.loss,
-        gradient_norm=result.gradient_norm,
-        gradient_variance=result.gradient_variance,
         training_evaluations=result.samples,
         sampling_evaluations=evaluations,
-        training_seconds=time.perf_counter() - start - sampling_seconds,
+        training_seconds=time.perf_counter() - start - sampling_seconds - result.noise_seconds,
         sampling_seconds=sampling_seconds,
+        diagnostic_seconds=result.noise_seconds,
+        gradient_norm=result.gradient_norm,
+        gradient_variance=result.gradient_variance,
     )
-    remembers = isinstance(scheme.objective, Moon) or settings.renews_at_client
+    remembers = isinstance(scheme.objective, Moon) or settings.measures_at_client
     finite = all(bool(torch.isfinite(value).all()) for value in trained.values())
     return update, ClientMemory(
         # A model that diverged is refused by the server; remembered, it would spoil every round to come.
@@ -120,7 +121,7 @@ def train_client(
 def renew_at_client(
     model: nn.Module, task: RenewTask, data: Dataset, public: Dataset, settings: Settings, memory: ClientMemory
 ) -> tuple[RenewalReport, ClientMemory]:
-    """Private ISFL: the client compares its last local model with the global one and solves its own problem."""
+    """`lipschitz_at = "client"`: compare the last local model with the global one and solve for the probabilities."""
     rule = settings.importance_sampling
     assert rule is not None and memory.probabilities is not None
     if memory.local_model is None:  # it has never had a model that was finite: nothing to compare, nothing changes
@@ -142,17 +143,19 @@ def renew_at_client(
         evaluations=estimate.gradient_evaluations,
         seconds=time.perf_counter() - start,
     )
-    rho = Rho(float(result.rho_used[0]), float(result.rho_paper[0]), float(result.rho_minimum[0]))
-    return report, replace(memory, probabilities=result.probabilities[0], rho=rho)
+    return report, replace(memory, probabilities=result.probabilities[0])
 
 
 def _probabilities(task: TrainTask, data: Dataset, settings: Settings, memory: ClientMemory) -> Array:
-    """What the server sent, what the client remembers from its own renewal, or what the rule starts with."""
+    """What the server sent, what follows from the Lipschitz values it sent, what the client remembers from its own
+    renewal, or what the rule starts with."""
     if task.probabilities is not None:
         return task.probabilities
-    if settings.renews_at_client and memory.probabilities is not None:
+    if settings.measures_at_client and memory.probabilities is not None:
         return memory.probabilities
-    return class_probabilities(settings.scheme.sampling, data.class_counts.astype(np.float64), task.target)
+    return own_probabilities(
+        settings.scheme.sampling, data.class_counts.astype(np.float64), task.target, task.lipschitz
+    )
 
 
 def _by_gradient_norm(model: nn.Module, data: Dataset) -> Array:

@@ -50,12 +50,16 @@ class Engine(Protocol):
         """(C,) mean loss of each class on the public set, NaN where it has none."""
         ...
 
+    def gradient_square(self, model: Weights, target: Array) -> tuple[float, int]:
+        """`||grad l(theta)||^2` of `l = sum_i p_i l_i` on the public set, and the gradient evaluations it took."""
+        ...
+
     def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
         """D_S by class, and every client's own data, as far as the client can be asked."""
         ...
 
-    def observe(self, target: Array) -> Mapping[int, Observation]:
-        """What clients drew with last, or will start with, given their rows of the (K, C) target.
+    def observe(self, target: Array, lipschitz: Array | None) -> Mapping[int, Observation]:
+        """What clients hold and drew with, or would have, given their rows of the (K, C) target and Lipschitz values.
 
         As far as it may be looked at: every client in a simulation, none where it is private.
         """

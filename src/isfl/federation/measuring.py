@@ -1,4 +1,13 @@
-"""After the aggregation: Lipschitz values, the probabilities that follow from them, and the bound they enter."""
+"""After the aggregation: Lipschitz values, and the probabilities that follow from them (Algorithm 2, lines 9 to 14).
+
+Two questions, answered apart: who measures `L`, and who solves for `q`.
+
+| `where` | `lipschitz_at` | `L` measured by | `q` solved by | sent beside the model |
+|---|---|---|---|---|
+| `server` | `server` | server | server | counts up once, `q^k` down |
+| `client` | `server` | server | client | `L_k` down: the paper's private mode |
+| `client` | `client` | client | client | the new global model down once more |
+"""
 
 from __future__ import annotations
 
@@ -9,15 +18,37 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from isfl.federation.admission import renewal_refusal
-from isfl.federation.aggregation import client_weights
 from isfl.federation.interface import Engine
 from isfl.federation.normalization import only
 from isfl.federation.renewal import renew
 from isfl.federation.scheme import ImportanceSampling
 from isfl.federation.settings import Settings
-from isfl.federation.values import ClientUpdate, FederationState, Refusal, RenewalReport, RenewTask, payload_bytes
+from isfl.federation.values import (
+    ClientUpdate,
+    FederationState,
+    Observation,
+    Refusal,
+    RenewalReport,
+    RenewTask,
+    Weights,
+    payload_bytes,
+)
 from isfl.theory.arrays import Array
-from isfl.theory.bound import Bound, convergence_bound
+
+
+@dataclass(frozen=True)
+class Lipschitz:
+    """Lipschitz values of a round, one row per admitted client, and what they cost."""
+
+    values: Array
+    """(n, C), NaN where unknown."""
+    dropped: int
+    evaluations: int
+    seconds: float
+    bytes_up: int = 0
+    bytes_down: int = 0
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Clients that measured their own and whose report could not be used. Their probabilities stay what they were."""
 
 
 @dataclass(frozen=True)
@@ -26,62 +57,77 @@ class Measured:
 
     lipschitz: Array
     rho_used: Array
+    """(n,) `rho` of the probabilities in use; NaN where `L` or the probabilities are unknown. The same below."""
     rho_paper: Array
     rho_minimum: Array
-    dropped: int
-    evaluations: int
-    seconds: float
-    bytes_up: int = 0
-    bytes_down: int = 0
-    refused: Mapping[int, str] = field(default_factory=dict)
-    """Private ISFL: whose renewal could not be used, and why. Their probabilities stay what they were."""
+    cost: Lipschitz
 
 
 def measure_and_renew(
     state: FederationState,
     new: FederationState,
     admitted: Sequence[ClientUpdate],
-    used: Mapping[int, Array],
+    observed: Mapping[int, Observation],
     settings: Settings,
     engine: Engine,
 ) -> tuple[FederationState, Measured | None]:
-    """New probabilities for those who took part, at the server or at the client; others keep theirs."""
+    """New probabilities (or what clients need to find them) for those who took part; others keep theirs.
+
+    `observed` has the probabilities in use and the label mix of the clients whose may be seen.
+    """
     rule = settings.importance_sampling
+    if not settings.measures_lipschitz and not settings.measures_at_client:
+        return new, None
     reference = state.model if rule is not None and rule.reference == "before" else new.model
     clients = [update.client for update in admitted]
-    if settings.renews_at_client:
-        tasks = [RenewTask(new.round, k, reference, state.target[k]) for k in clients]
-        return new, _measured_at_clients(tasks, engine, state.target)
-    if rule is None and not settings.diagnostics.lipschitz:
-        return new, None
+    if settings.measures_at_client:
+        found = _at_clients([RenewTask(new.round, k, reference, state.target[k]) for k in clients], engine)
+    else:
+        found = _at_server(admitted, reference, engine)
 
+    seen = [i for i, k in enumerate(clients) if k in observed]
+    rho = np.full((3, len(clients)), np.nan)
+    if seen:
+        views = [observed[clients[i]] for i in seen]
+        began = time.perf_counter()
+        result = renew(
+            rule or ImportanceSampling(),
+            state.target[[clients[i] for i in seen]],
+            np.stack([view.shares for view in views]),
+            np.stack([view.probabilities for view in views]),
+            found.values[seen],
+        )
+        found = replace(found, seconds=found.seconds + time.perf_counter() - began)
+        rho[:, seen] = result.rho_used, result.rho_paper, result.rho_minimum
+        if state.probabilities is not None:
+            probabilities = state.probabilities.copy()
+            probabilities[clients] = result.probabilities  # the server sees everybody where it solves for them
+            new = replace(new, probabilities=probabilities)
+    if state.lipschitz is not None:
+        rows = state.lipschitz.copy()
+        known = np.isfinite(found.values).any(axis=1)
+        rows[np.array(clients)[known]] = found.values[known]
+        new = replace(new, lipschitz=rows)
+    return new, Measured(found.values, rho[0], rho[1], rho[2], found)
+
+
+def _at_server(admitted: Sequence[ClientUpdate], reference: Weights, engine: Engine) -> Lipschitz:
+    """The server has the local models: it compares each with the global one on the public set."""
     began = time.perf_counter()
-    assert state.counts is not None
-    shares = state.counts[clients] / state.sizes[clients, None]
-    drawn = np.stack([used[k] for k in clients])
     # Statistics that stayed at the clients are replaced by the server's own, on both sides of the comparison.
     local = [{**only(reference, engine.facts.statistics), **update.model} for update in admitted]
     estimate = engine.lipschitz(local, reference)
-    result = renew(rule or ImportanceSampling(), state.target[clients], shares, drawn, estimate.values)
-    if rule is not None:
-        assert state.probabilities is not None
-        probabilities = state.probabilities.copy()
-        probabilities[clients] = result.probabilities
-        new = replace(new, probabilities=probabilities)
-    return new, Measured(
-        lipschitz=estimate.values,
-        rho_used=result.rho_used,
-        rho_paper=result.rho_paper,
-        rho_minimum=result.rho_minimum,
+    return Lipschitz(
+        values=estimate.values,
         dropped=int(estimate.dropped.sum()),
         evaluations=estimate.gradient_evaluations,
         seconds=time.perf_counter() - began,
     )
 
 
-def _measured_at_clients(tasks: Sequence[RenewTask], engine: Engine, target: Array) -> Measured:
-    """What came back, and (in a simulation) what can be looked at: `rho` itself never travels."""
-    asked = {task.client for task in tasks}
+def _at_clients(tasks: Sequence[RenewTask], engine: Engine) -> Lipschitz:
+    """Each client compares its last local model with the new global one, which is sent to it."""
+    asked = [task.client for task in tasks]
     reports: dict[int, RenewalReport] = {}
     refused: dict[int, str] = {}
     for answer in engine.renew(tasks):
@@ -91,15 +137,10 @@ def _measured_at_clients(tasks: Sequence[RenewTask], engine: Engine, target: Arr
             refused[answer.client] = reason
         elif answer.client in asked:
             reports[answer.client] = answer
-    refused |= dict.fromkeys(asked - reports.keys() - refused.keys(), "did not answer")
-    observed = engine.observe(target)
-    seen = [observed[k].rho if k in observed and k in reports else None for k in sorted(asked)]
+    refused |= dict.fromkeys(set(asked) - reports.keys() - refused.keys(), "did not answer")
     unknown = np.full(engine.num_classes, np.nan)
-    return Measured(
-        lipschitz=np.stack([reports[k].lipschitz if k in reports else unknown for k in sorted(asked)]),
-        rho_used=np.array([np.nan if rho is None else rho.used for rho in seen]),
-        rho_paper=np.array([np.nan if rho is None else rho.paper for rho in seen]),
-        rho_minimum=np.array([np.nan if rho is None else rho.minimum for rho in seen]),
+    return Lipschitz(
+        values=np.stack([reports[k].lipschitz if k in reports else unknown for k in asked]),
         dropped=sum(r.dropped for r in reports.values()),
         evaluations=sum(r.evaluations for r in reports.values()),
         seconds=sum(r.seconds for r in reports.values()),
@@ -107,36 +148,3 @@ def _measured_at_clients(tasks: Sequence[RenewTask], engine: Engine, target: Arr
         bytes_down=sum(map(payload_bytes, tasks)),
         refused={client: refused[client] for client in sorted(refused)},
     )
-
-
-def bound_of_round(
-    state: FederationState,
-    settings: Settings,
-    admitted: Sequence[ClientUpdate],
-    measured: Measured,
-    engine: Engine,
-) -> Bound | None:
-    """Theorem 1 for the epochs of this round, over the clients whose `rho` is known."""
-    known = np.isfinite(measured.rho_used) & np.isfinite(measured.lipschitz).any(axis=1)
-    if not known.any():
-        return None
-    present = [update for update, ok in zip(admitted, known, strict=True) if ok]
-    rows = measured.lipschitz[known]
-    target = state.target[[update.client for update in present]].mean(axis=0)
-    # L_i of the global model must hold for every client; classes without a value count as the average one.
-    per_class = np.array([np.nanmax(column) if np.isfinite(column).any() else np.nan for column in rows.T])
-    mean_lipschitz = float(np.where(np.isfinite(per_class), per_class, np.nanmean(per_class)) @ target)
-    loss_before = engine.public_loss(state.model)
-    loss = np.where(np.isfinite(loss_before), loss_before, np.nanmean(loss_before))
-    bound = convergence_bound(
-        loss_gap=float(loss @ target),
-        learning_rate=settings.training.optimizer.lr,
-        local_epochs=settings.training.local_epochs,
-        num_classes=len(target),
-        weights=client_weights(settings.scheme.aggregation, [u.num_samples for u in present]),
-        rho=measured.rho_used[known],
-        gradient_norm=np.max([u.gradient_norm for u in present], axis=0),
-        variance=np.stack([u.gradient_variance for u in present], axis=1),
-        mean_lipschitz=mean_lipschitz,
-    )
-    return bound if np.isfinite(bound.total) else None

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isfl.federation.scheme import ImportanceSampling
+from isfl.federation.drawing import class_probabilities
+from isfl.federation.scheme import ImportanceSampling, Sampling
 from isfl.theory.arrays import Array
 from isfl.theory.probabilities import sampling_probabilities
 from isfl.theory.rho import rho
@@ -22,6 +23,20 @@ class Renewal:
     """(n,) `rho` of the probabilities that were in use, NaN where `L` is unknown."""
     rho_paper: Array
     rho_minimum: Array
+
+
+def known_row(lipschitz: Array | None, client: int) -> Array | None:
+    """A client's row of (K, C) Lipschitz values, if any of it is known."""
+    return None if lipschitz is None or not np.isfinite(lipschitz[client]).any() else lipschitz[client]
+
+
+def own_probabilities(rule: Sampling, counts: Array, target: Array, lipschitz: Array | None) -> Array:
+    """(C,) what a client draws with that knows its class counts and, with ISFL, the Lipschitz values it was sent."""
+    first = class_probabilities(rule, counts, target)
+    if not isinstance(rule, ImportanceSampling) or lipschitz is None:
+        return first
+    shares = counts / counts.sum()
+    return np.asarray(renew(rule, target[None], shares[None], first[None], lipschitz[None]).probabilities[0])
 
 
 def renew(rule: ImportanceSampling, target: Array, local: Array, used: Array, lipschitz: Array) -> Renewal:

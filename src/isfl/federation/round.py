@@ -16,14 +16,16 @@ import torch
 from isfl.errors import UserError
 from isfl.federation.admission import cost_refusal, profile_refusal, update_refusal
 from isfl.federation.aggregation import aggregate
+from isfl.federation.diagnostics import NOTHING, Drift, diagnose
 from isfl.federation.drawing import class_probabilities
 from isfl.federation.evaluation import ClassScores, Score
 from isfl.federation.interface import Engine, ModelFacts
-from isfl.federation.measuring import Measured, bound_of_round, measure_and_renew
+from isfl.federation.measuring import Measured, measure_and_renew
 from isfl.federation.normalization import without
+from isfl.federation.renewal import known_row
 from isfl.federation.settings import NoisedTarget, Settings
 from isfl.federation.targets import target_shares
-from isfl.federation.values import ClientUpdate, FederationState, Refusal, TrainTask, payload_bytes
+from isfl.federation.values import ClientUpdate, FederationState, Observation, Refusal, TrainTask, payload_bytes
 from isfl.randomness import Purpose, generator
 from isfl.theory.arrays import Array
 from isfl.theory.bound import Bound
@@ -57,6 +59,8 @@ class RoundReport:
     rho_used: float | None
     rho_paper: float | None
     rho_minimum: float | None
+    drift: Drift | None
+    gradient_square: float | None
     bound: Bound | None
     dropped_samples: int
     gradient_evaluations: Cost
@@ -86,6 +90,7 @@ def start(settings: Settings, engine: Engine) -> FederationState:
     probabilities = None
     if rule is not None and counts is not None:
         probabilities = np.stack([class_probabilities(rule, c, t) for c, t in zip(counts, target, strict=True)])
+    told = settings.solves_at_client and not settings.measures_at_client
     return FederationState(
         round=0,
         model=engine.initial_model(),
@@ -93,6 +98,7 @@ def start(settings: Settings, engine: Engine) -> FederationState:
         sizes=np.array([profile.num_samples for profile in profiles]),
         counts=counts,
         probabilities=probabilities,
+        lipschitz=np.full(target.shape, np.nan) if told else None,
     )
 
 
@@ -120,20 +126,20 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
             client,
             state.model,
             state.target[client],
-            None if state.probabilities is None else state.probabilities[client],
+            probabilities=None if state.probabilities is None else state.probabilities[client],
+            lipschitz=known_row(state.lipschitz, client),
         )
         for client in participants(settings, len(state.sizes), number)
     ]
     answers = sorted(engine.train(tasks), key=lambda answer: answer.client)
     updates = [answer for answer in answers if isinstance(answer, ClientUpdate) and cost_refusal(answer) is None]
-    admitted, refused = admit(tasks, answers, state, engine.facts, settings.training.local_epochs)
-    if state.probabilities is not None:
-        used = dict(enumerate(state.probabilities))
-    else:
-        used = {k: seen.probabilities for k, seen in engine.observe(state.target).items()}
+    wanted = settings.training.local_epochs if settings.diagnostics.bound else None
+    admitted, refused = admit(tasks, answers, state, engine.facts, wanted)
+    observed = _observed(state, engine)
 
     new = replace(state, round=number)
     measured: Measured | None = None
+    theory = NOTHING
     if admitted:
         model, memory = aggregate(
             settings.scheme.aggregation, state.model, admitted, state.server, engine.facts.parameters
@@ -142,8 +148,9 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
             model = engine.with_statistics(model)
         if all(bool(torch.isfinite(value).all()) for value in model.values()):
             new = replace(new, model=model, server=memory)
-            new, measured = measure_and_renew(state, new, admitted, used, settings, engine)
-            refused |= {k: f"renewal: {reason}" for k, reason in measured.refused.items()} if measured else {}
+            new, measured = measure_and_renew(state, new, admitted, observed, settings, engine)
+            refused |= {k: f"renewal: {reason}" for k, reason in measured.cost.refused.items()} if measured else {}
+            theory = diagnose(state, new, admitted, measured, settings, engine)
         else:  # the server's own step diverged: keep the model, forget the step
             refused |= {update.client: "the aggregate is not finite" for update in admitted}
             admitted = []
@@ -156,7 +163,7 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
     evaluation_seconds = time.perf_counter() - evaluation_began
 
     is_isfl = settings.importance_sampling is not None
-    extra = (measured.evaluations, measured.seconds) if measured else (0, 0.0)
+    extra = (measured.cost.evaluations, measured.cost.seconds) if measured else (0, 0.0)
     sampling_extra, diagnostic_extra = (extra, (0, 0.0)) if is_isfl else ((0, 0.0), extra)
     report = RoundReport(
         round=number,
@@ -166,27 +173,29 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
         train_loss=_weighted(admitted, [u.train_loss for u in admitted]),
         standard=standard,
         clients=clients,
-        probabilities=used,
+        probabilities={k: seen.probabilities for k, seen in observed.items()},
         lipschitz=_by_client(admitted, measured),
         rho_used=_mean(measured.rho_used) if measured else None,
         rho_paper=_mean(measured.rho_paper) if measured else None,
         rho_minimum=_mean(measured.rho_minimum) if measured else None,
-        bound=bound_of_round(state, settings, admitted, measured, engine) if measured else None,
-        dropped_samples=measured.dropped if measured else 0,
+        drift=theory.drift,
+        gradient_square=theory.gradient_square,
+        bound=theory.bound,
+        dropped_samples=measured.cost.dropped if measured else 0,
         gradient_evaluations=Cost(
             training=sum(u.training_evaluations for u in updates),
             sampling=sum(u.sampling_evaluations for u in updates) + sampling_extra[0],
-            diagnostics=diagnostic_extra[0],
+            diagnostics=diagnostic_extra[0] + theory.evaluations,
         ),
         seconds=Cost(
             training=sum(u.training_seconds for u in updates),
             sampling=sum(u.sampling_seconds for u in updates) + sampling_extra[1],
-            diagnostics=diagnostic_extra[1],
+            diagnostics=sum(u.diagnostic_seconds for u in updates) + diagnostic_extra[1] + theory.seconds,
         ),
         evaluation_seconds=evaluation_seconds,
         wall_seconds=time.perf_counter() - began,
-        bytes_up=sum(map(payload_bytes, updates)) + (measured.bytes_up if measured else 0),
-        bytes_down=sum(map(payload_bytes, tasks)) + (measured.bytes_down if measured else 0),
+        bytes_up=sum(map(payload_bytes, updates)) + (measured.cost.bytes_up if measured else 0),
+        bytes_down=sum(map(payload_bytes, tasks)) + (measured.cost.bytes_down if measured else 0),
     )
     return new, report
 
@@ -196,9 +205,12 @@ def admit(
     answers: Sequence[ClientUpdate | Refusal],
     state: FederationState,
     facts: ModelFacts,
-    epochs: int,
+    epochs: int | None,
 ) -> tuple[list[ClientUpdate], dict[int, str]]:
-    """The updates to aggregate, and why other answers were refused. Each client is heard once."""
+    """The updates to aggregate, and why other answers were refused. Each client is heard once.
+
+    `epochs` is how many gradient norms each client was asked for, None if none.
+    """
     expected = without(state.model, facts.statistics)
     asked = {task.client for task in tasks}
     admitted: dict[int, ClientUpdate] = {}
@@ -217,6 +229,14 @@ def admit(
     for client in sorted(asked - admitted.keys() - refused.keys()):
         refused[client] = "did not answer"
     return [update for client, update in admitted.items() if client not in refused], refused
+
+
+def _observed(state: FederationState, engine: Engine) -> Mapping[int, Observation]:
+    """What clients hold and drew with: as the server knows it, or as far as it may be looked at."""
+    if state.probabilities is None or state.counts is None:
+        return engine.observe(state.target, state.lipschitz)
+    rows = zip(state.probabilities, state.counts / state.sizes[:, None], strict=True)
+    return {k: Observation(probabilities, shares) for k, (probabilities, shares) in enumerate(rows)}
 
 
 def _by_client(admitted: Sequence[ClientUpdate], measured: Measured | None) -> dict[int, Array]:

@@ -74,6 +74,11 @@ class ImportanceSampling(Part):
     where: Literal["server", "client"] = Field(
         "server", description="who computes the probabilities; at the client, class counts never leave it"
     )
+    lipschitz_at: Literal["server", "client"] = Field(
+        "server",
+        description="who measures L; with `where = 'client'` the server sends each client its values, or the client "
+        "measures its own (where the server sees only sums of models), which takes the model down once more",
+    )
     reference: Literal["after", "before"] = Field(
         "after", description="compare local models with the global model after (paper) or before the aggregation"
     )
@@ -85,6 +90,12 @@ class ImportanceSampling(Part):
     def _floors_can_be_met(self) -> ImportanceSampling:
         if self.floor + self.target_floor > 1:
             raise ValueError(f"floor + target_floor is {self.floor + self.target_floor:g}; it must not exceed 1")
+        return self
+
+    @model_validator(mode="after")
+    def _measured_where_it_is_used(self) -> ImportanceSampling:
+        if self.lipschitz_at == "client" and self.where == "server":
+            raise ValueError("lipschitz_at = 'client' is for clients that solve for themselves; set where = 'client'")
         return self
 
 

@@ -104,6 +104,16 @@ class UniformTarget(Part):
     kind: Literal["uniform"] = "uniform"
 
 
+class LocalTarget(Part):
+    """Personalisation: each client aims at its own mix, or at a blend of it with the global shares.
+
+    `p = weight * local + (1 - weight) * global`, one vector per client (the paper's remark in Section V-B).
+    """
+
+    kind: Literal["local"] = "local"
+    weight: float = Field(1.0, ge=0, le=1, description="1: each client's own mix; 0: the global shares")
+
+
 class GivenTarget(Part):
     """A vector for all clients, or one vector per client (personalisation)."""
 
@@ -130,13 +140,20 @@ class NoisedTarget(Part):
     epsilon: float = Field(gt=0, description="the smaller, the more private and the further off")
 
 
-Target = Annotated[GlobalTarget | UniformTarget | GivenTarget | NoisedTarget, Field(discriminator="kind")]
+Target = Annotated[
+    GlobalTarget | UniformTarget | LocalTarget | GivenTarget | NoisedTarget, Field(discriminator="kind")
+]
 
 
 class Diagnostics(Part):
     """What is measured although the scheme itself does not need it."""
 
-    lipschitz: bool = Field(False, description="measure L and rho for every scheme; ISFL at the server always does")
+    lipschitz: bool = Field(False, description="measure L and rho for every scheme; ISFL always does")
+    bound: bool = Field(
+        False,
+        description="measure both sides of Lemma 1 and of Theorem 1 (needs L, so it measures that too): clients report "
+        "gradient norms and variances, the server computes gradients on the public set",
+    )
 
 
 class Settings(Part):
@@ -155,16 +172,22 @@ class Settings(Part):
         return rule if isinstance(rule, ImportanceSampling) else None
 
     @property
-    def renews_at_client(self) -> bool:
+    def solves_at_client(self) -> bool:
         """Private ISFL: clients find their own probabilities."""
         rule = self.importance_sampling
         return rule is not None and rule.where == "client"
 
     @property
+    def measures_at_client(self) -> bool:
+        """Whether clients measure their own Lipschitz values, too."""
+        rule = self.importance_sampling
+        return rule is not None and rule.lipschitz_at == "client"
+
+    @property
     def measures_lipschitz(self) -> bool:
         """Whether the server compares local models with the global one."""
-        at_server = self.importance_sampling is not None and not self.renews_at_client
-        return at_server or (self.diagnostics.lipschitz and not self.renews_at_client)
+        wanted = self.importance_sampling is not None or self.diagnostics.lipschitz or self.diagnostics.bound
+        return wanted and not self.measures_at_client
 
     @property
     def estimator(self) -> Method:
@@ -174,23 +197,24 @@ class Settings(Part):
     @property
     def hides_counts(self) -> bool:
         """Whether the server never sees exact class counts."""
-        return self.renews_at_client or isinstance(self.target, NoisedTarget)
+        return self.solves_at_client or isinstance(self.target, NoisedTarget)
 
     @model_validator(mode="after")
     def _possible(self) -> Settings:
         rule = self.importance_sampling
-        if rule is not None and rule.where == "client" and isinstance(self.target, GlobalTarget):
+        if rule is not None and rule.where == "client" and isinstance(self.target, GlobalTarget | LocalTarget):
             raise ValueError(
-                "scheme.sampling.where = 'client' keeps class counts private, so target.kind = 'global' cannot be "
-                "computed; use 'uniform', 'given' or 'noised'"
+                f"scheme.sampling.where = 'client' keeps class counts private, so target.kind = {self.target.kind!r} "
+                "cannot be computed; use 'uniform', 'given' or 'noised'"
             )
         if rule is not None and rule.where == "server" and isinstance(self.target, NoisedTarget):
             raise ValueError(
                 "target.kind = 'noised' hides class counts that scheme.sampling.where = 'server' needs; "
                 "use where = 'client', or another target"
             )
-        if self.diagnostics.lipschitz and self.hides_counts and rule is None:
+        if (self.diagnostics.lipschitz or self.diagnostics.bound) and self.hides_counts and rule is None:
+            name = "bound" if self.diagnostics.bound else "lipschitz"
             raise ValueError(
-                "diagnostics.lipschitz = true needs class counts at the server, which target.kind = 'noised' hides"
+                f"diagnostics.{name} = true needs class counts at the server, which target.kind = 'noised' hides"
             )
         return self

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from isfl.errors import UserError
-from isfl.federation.settings import GivenTarget, Target, UniformTarget
+from isfl.federation.settings import GivenTarget, LocalTarget, Target, UniformTarget
 from isfl.federation.values import ClientProfile
 from isfl.theory.arrays import Array
 
 
 def target_shares(target: Target, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
-    """(K, C): global shares from (noised) counts, uniform, or as given."""
+    """(K, C): global shares from (noised) counts, blended with local ones, uniform, or as given."""
     clients = len(profiles)
     if isinstance(target, UniformTarget):
         return np.full((clients, num_classes), 1.0 / num_classes)
@@ -32,4 +32,8 @@ def target_shares(target: Target, profiles: Sequence[ClientProfile], num_classes
     total = np.maximum(total, 0.0)  # noise may push a rare class below zero
     if total.sum() <= 0:
         raise UserError("target.kind = 'noised': the noise left no positive count; raise target.epsilon")
-    return np.broadcast_to(total / total.sum(), (clients, num_classes)).copy()
+    shares = np.broadcast_to(total / total.sum(), (clients, num_classes)).copy()
+    if isinstance(target, LocalTarget):
+        counts = np.stack([p.class_counts for p in profiles if p.class_counts is not None])
+        shares = target.weight * counts / counts.sum(axis=1, keepdims=True) + (1.0 - target.weight) * shares
+    return shares

@@ -5,6 +5,7 @@ It has slots for what draws the samples, what is done to a batch, how samples ar
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset
 from isfl.data.transforms import Augmentation
+from isfl.federation.drawing import epoch_size
 from isfl.federation.normalization import frozen_statistics
 from isfl.federation.objectives import LossTerm
 from isfl.federation.optimizers import new_optimizer
@@ -27,9 +29,11 @@ from isfl.theory.arrays import Array
 class TrainingStatistics:
     loss: float
     """Mean cross-entropy over the samples of all epochs."""
-    gradient_norm: Array
-    gradient_variance: Array
     samples: int
+    gradient_norm: Array | None
+    gradient_variance: Array | None
+    noise_seconds: float
+    """What measuring the gradients took."""
 
 
 def train(
@@ -43,12 +47,14 @@ def train(
     loss_weights: Tensor | None,
     logit_offset: Tensor | None,
     term: LossTerm,
+    measure_noise: bool,
 ) -> TrainingStatistics:
     """Train `model` in place for `training.local_epochs` epochs with a new optimiser.
 
     `draw(epoch)` gives the indices of an epoch in the order they are used, `augment(epoch)` what is done to its
     batches. Each sample's cross-entropy counts `loss_weights` times (N numbers, default 1), with logits shifted by
-    `logit_offset` (prior calibration); `term(inputs)` is added to the mean over the batch.
+    `logit_offset` (prior calibration); `term(inputs)` is added to the mean over the batch. Norm and variance of the
+    gradients are measured where `measure_noise` asks for it.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = new_optimizer(optimizer_settings, parameters)
@@ -56,10 +62,10 @@ def train(
     if logit_offset is not None:
         logit_offset = logit_offset.to(device)
     model.train()
-    total, samples = 0.0, 0
+    total, samples, noise_seconds = 0.0, 0, 0.0
     norms, variances = [], []
     for epoch in range(training.local_epochs):
-        noise = GradientNoise(parameters)
+        noise = GradientNoise(parameters) if measure_noise else None
         transform = None if augment is None else augment(epoch)
         for batch in batches(draw(epoch), training.batch_size, training.drop_last):
             inputs, labels = (part.to(device) for part in data.batch(batch, transform))
@@ -75,13 +81,29 @@ def train(
             for parameter in parameters:
                 parameter.grad = None
             loss.backward()  # type: ignore[no-untyped-call]
-            noise.add()
+            if noise is not None:
+                began = time.perf_counter()
+                noise.add()
+                noise_seconds += time.perf_counter() - began
             optimizer.step()
             total += float(entropy.detach()) * len(labels)
             samples += len(labels)
-        norms.append(noise.mean_norm)
-        variances.append(noise.variance)
-    return TrainingStatistics(total / samples, np.array(norms), np.array(variances), samples)
+        if noise is not None:
+            norms.append(noise.mean_norm)
+            variances.append(noise.variance)
+    return TrainingStatistics(
+        loss=total / samples,
+        samples=samples,
+        gradient_norm=np.array(norms) if measure_noise else None,
+        gradient_variance=np.array(variances) if measure_noise else None,
+        noise_seconds=noise_seconds,
+    )
+
+
+def steps_per_epoch(num_samples: int, training: Training) -> int:
+    """Gradient steps that a client with this many samples takes in a local epoch."""
+    drawn = np.arange(epoch_size(num_samples, training.sampling_ratio))
+    return len(batches(drawn, training.batch_size, training.drop_last))
 
 
 def batches(indices: Indices, size: int, drop_last: bool) -> list[Indices]:
@@ -95,7 +117,7 @@ def batches(indices: Indices, size: int, drop_last: bool) -> list[Indices]:
 
 
 class GradientNoise:
-    """`G` and `sigma^2` of Assumption 2, measured over the batches of one epoch.
+    """`G` and `sigma^2` of Assumption 2, measured over the gradient steps of one epoch.
 
     The variance is taken around the epoch's mean gradient, so it contains the drift of the model within the
     epoch and errs on the large side. One more buffer of the model's size, two passes over it a batch.

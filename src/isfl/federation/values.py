@@ -38,6 +38,8 @@ class TrainTask:
     """(C,) the shares the client aims at."""
     probabilities: Array | None = None
     """(C,) computed at the server; None where the client finds them itself."""
+    lipschitz: Array | None = None
+    """(C,) the client's last Lipschitz values, measured at the server, where it solves for its own probabilities."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,15 @@ class ClientUpdate:
     num_samples: int
     model: Weights
     train_loss: float
-    gradient_norm: Array
-    """(E_l,) mean norm of the stochastic gradients, epoch by epoch."""
-    gradient_variance: Array
-    """(E_l,) their variance around the epoch's mean."""
     training_evaluations: int
     sampling_evaluations: int
     training_seconds: float
     sampling_seconds: float
+    diagnostic_seconds: float = 0.0
+    gradient_norm: Array | None = None
+    """One number per local epoch: the mean norm of its stochastic gradients. Only with `diagnostics.bound`."""
+    gradient_variance: Array | None = None
+    """Likewise, their variance around the epoch's mean."""
 
 
 @dataclass(frozen=True)
@@ -67,21 +70,13 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Rho:
-    """`rho` of the probabilities in use, of the paper's rule, and its minimum."""
-
-    used: float
-    paper: float
-    minimum: float
-
-
-@dataclass(frozen=True)
 class Observation:
     """What a simulation may look at and a private deployment may not."""
 
     probabilities: Array
-    """(C,)."""
-    rho: Rho | None
+    """(C,) what the client drew with."""
+    shares: Array
+    """(C,) its label mix `p^k`."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +84,16 @@ class ClientMemory:
     """What a client keeps between rounds and never sends."""
 
     local_model: Weights | None = None
-    """Its last trained model: MOON's previous model, and what private ISFL compares with the global one."""
+    """Its last trained model: MOON's previous one, or what a client that measures its own `L` compares."""
     statistics: Weights = field(default_factory=dict)
     """BatchNorm statistics, where they are kept local."""
     probabilities: Array | None = None
-    """(C,) what it drew with last, or (private ISFL, after renewal) will draw with next."""
-    rho: Rho | None = None
-    """Private ISFL: what the probabilities of the last round were worth."""
+    """(C,) what it drew with last, or (`lipschitz_at = "client"`, after renewal) will draw with next."""
 
 
 @dataclass(frozen=True)
 class RenewTask:
-    """Server to client, private ISFL: the new global model; find your own probabilities."""
+    """Server to client, `lipschitz_at = "client"`: the new global model; measure your own Lipschitz values."""
 
     round: int
     client: int
@@ -110,7 +103,7 @@ class RenewTask:
 
 @dataclass(frozen=True)
 class RenewalReport:
-    """Client to server, private ISFL: done. Holds nothing that the server could not compute itself.
+    """Client to server, the answer to that. Holds nothing that the server could not compute itself.
 
     In particular no `rho`: with `p` and `L` known, its digits give the label mix away.
     """
@@ -145,6 +138,8 @@ class FederationState:
     """(K, C) class counts; None where they stay private."""
     probabilities: Array | None
     """(K, C) what each client draws with next, where the server computes it."""
+    lipschitz: Array | None = None
+    """(K, C) the last values of each client, NaN where unknown, where clients solve for their own probabilities."""
     server: ServerMemory = ServerMemory()
 
 

@@ -15,8 +15,8 @@ from isfl.engines.server import ServerSide
 from isfl.errors import UserError
 from isfl.experiment.config import Config
 from isfl.experiment.run import Problem
-from isfl.federation.drawing import class_probabilities
 from isfl.federation.evaluation import ClassScores, Score
+from isfl.federation.renewal import known_row, own_probabilities
 from isfl.federation.scheme import GradientNorm
 from isfl.federation.values import (
     ClientProfile,
@@ -110,7 +110,7 @@ class FlowerEngine(ServerSide):
                 scores[client] = score
         return self._standard(found), scores
 
-    def observe(self, target: Array) -> Mapping[int, Observation]:
+    def observe(self, target: Array, lipschitz: Array | None) -> Mapping[int, Observation]:
         """A simulation looks at its clients; otherwise the server sees what follows from what it was told."""
         rule, seen = self.config.scheme.sampling, {}
         for client in sorted(self.roster.sizes):
@@ -118,10 +118,13 @@ class FlowerEngine(ServerSide):
             if self.reach.simulated is not None:
                 memory = recall(simulated_node(client, self.reach.simulated), self.reach.run, self._round)
                 counts = self.problem.clients[client].class_counts.astype(np.float64)
-            if memory is not None and memory.probabilities is not None:
-                seen[client] = Observation(memory.probabilities, memory.rho)
-            elif counts is not None and not isinstance(rule, GradientNorm) and self._may_be_seen:
-                seen[client] = Observation(class_probabilities(rule, counts, target[client]), None)
+            if counts is None or not self._may_be_seen:
+                continue
+            if lipschitz is None and memory is not None and memory.probabilities is not None:
+                seen[client] = Observation(memory.probabilities, counts / counts.sum())
+            elif not isinstance(rule, GradientNorm):
+                drawn = own_probabilities(rule, counts, target[client], known_row(lipschitz, client))
+                seen[client] = Observation(drawn, counts / counts.sum())
         return seen
 
     @property
@@ -182,7 +185,7 @@ class FlowerEngine(ServerSide):
 
     def _question(self) -> RecordDict:
         content = RecordDict({HEAD: self._head()})
-        if self.config.flower.own_data and self.config.renews_at_client:
+        if self.config.flower.own_data and self.config.measures_at_client:
             content["public"] = public_record(self.public)
         return content
 

@@ -9,6 +9,7 @@
 | `exact.py` | the definition: the gradient difference of every sample |
 | `class_mean.py`, `last_layer.py` | cheaper: a class's mean loss; the output layer alone |
 | `per_sample.py` | when to believe the batched rules; one backward pass a sample; gradient norms |
+| `mean_gradient.py` | the gradient of the expected loss, for the convergence bound |
 | `batched.py` | a whole chunk from one forward and one backward pass |
 | `layers.py` | one small rule a layer type: its per-sample gradients from inputs and output gradients |
 | `folded.py` | a convolution and the BatchNorm behind it as one layer |
@@ -28,6 +29,7 @@ from isfl.smoothness.estimate import (
     measure_part,
     plan_estimate,
 )
+from isfl.smoothness.mean_gradient import squared_gradient
 from isfl.smoothness.per_sample import sample_gradient_norms
 from isfl.smoothness.plan import MEMORY, Measurements, Method, Plan
 
@@ -45,4 +47,5 @@ __all__ = [
     "measure_part",
     "plan_estimate",
     "sample_gradient_norms",
+    "squared_gradient",
 ]

@@ -14,7 +14,7 @@ Notation, as everywhere in this package: `K` clients, `C` classes, `p` target sh
 shares, `q^k` sampling probabilities, `L` gradient-Lipschitz values, `varpi` the lowest weight.
 """
 
-from isfl.theory.bound import Bound, convergence_bound
+from isfl.theory.bound import Bound, convergence_bound, drift_bound
 from isfl.theory.probabilities import SOLVERS, sampling_probabilities
 from isfl.theory.rho import rho
 from isfl.theory.skew import SkewCard, effective_sample_size, skew_card
@@ -24,6 +24,7 @@ __all__ = [
     "Bound",
     "SkewCard",
     "convergence_bound",
+    "drift_bound",
     "effective_sample_size",
     "rho",
     "sampling_probabilities",

@@ -1,4 +1,9 @@
-"""The right-hand side of the convergence bound (Theorem 1), term by term, from measured quantities."""
+"""Lemma 1 and Theorem 1 of the paper, term by term, from measured quantities.
+
+Zhu, Shi, Fan, Peng, Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local Importance Sampling", IEEE IoT-J
+2024, Section III and Appendix A. One `t` of the theorem is one gradient step (`theta_t = theta_tc - sum eta g` in the
+proof), so `T` and `E_l` count steps here, never epochs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from isfl.theory.arrays import SUM_TOLERANCE, Array, ArrayLike, first
 
 @dataclass(frozen=True)
 class Bound:
-    """The bound on the mean squared gradient norm over a window of `T` epochs and the terms it is made of."""
+    """The bound on the mean squared gradient norm over a window of `T` steps and the terms it is made of."""
 
     initial: float
     """`2 (l(theta_T0) - l*) / (eta T)`: the loss that is still to be won."""
@@ -29,15 +34,27 @@ class Bound:
         return self.initial + self.psi + self.sampling
 
 
-def drift(gradient_norm: Array, variance: Array, weights: Array, local_epochs: int) -> Array:
-    """(T, K) `phi_k(t) = sum_{tau=t_c}^{t-1} [2 G^2(tau) + sigma_k^2(tau) + sum_l pi_l sigma_l^2(tau)]`.
+def drift_growth(gradient_norm: Array, variance: Array, weights: Array) -> Array:
+    """(T, K) what step `tau` adds to `phi_k`: `2 G^2(tau) + sigma_k^2(tau) + sum_l pi_l sigma_l^2(tau)`."""
+    return np.asarray(2.0 * gradient_norm[:, None] ** 2 + variance + (variance @ weights)[:, None])
 
-    `t_c` is the last aggregation before `t`: the sum starts anew every `local_epochs` steps.
+
+def drift_bound(learning_rate: float, gradient_norm: ArrayLike, variance: ArrayLike, weights: ArrayLike) -> Array:
+    """(K,) the right-hand side of Lemma 1 after the last local step, a bound on `||theta^k - theta_mean||^2`.
+
+    `2 eta^2 E_l phi_k` with `E_l` the length of `gradient_norm` (T,); `variance` is (T, K), `weights` (K,).
     """
-    growth = 2.0 * gradient_norm[:, None] ** 2 + variance + (variance @ weights)[:, None]
-    phi = np.zeros_like(variance)
+    norms, sigma2, pi = (np.asarray(part, dtype=float) for part in (gradient_norm, variance, weights))
+    phi = drift_growth(norms, sigma2, pi).sum(axis=0)
+    return np.asarray(2.0 * learning_rate**2 * len(norms) * phi)
+
+
+def _phi(growth: Array, local_steps: int) -> Array:
+    """(T, K) `phi_k(t)`, the sum of `growth` from the last aggregation to `t - 1`; it starts anew every
+    `local_steps` steps."""
+    phi = np.zeros_like(growth)
     for t in range(1, len(phi)):
-        phi[t] = 0.0 if t % local_epochs == 0 else phi[t - 1] + growth[t - 1]
+        phi[t] = 0.0 if t % local_steps == 0 else phi[t - 1] + growth[t - 1]
     return phi
 
 
@@ -45,7 +62,7 @@ def convergence_bound(
     *,
     loss_gap: float,
     learning_rate: float,
-    local_epochs: int,
+    local_steps: int,
     num_classes: int,
     weights: ArrayLike,
     rho: ArrayLike,
@@ -53,7 +70,7 @@ def convergence_bound(
     variance: ArrayLike,
     mean_lipschitz: float,
 ) -> Bound:
-    """Theorem 1 for a window of `T` epochs that starts at an aggregation.
+    """Theorem 1 for a window of `T` gradient steps that starts at an aggregation.
 
     Parameters
     ----------
@@ -61,8 +78,8 @@ def convergence_bound(
         `l(theta_T0) - l*`; with cross-entropy, `l* >= 0` makes the loss itself a safe value.
     learning_rate
         `eta`.
-    local_epochs
-        `E_l`.
+    local_steps
+        `E_l`, gradient steps between two aggregations.
     num_classes
         `C`.
     weights
@@ -76,7 +93,7 @@ def convergence_bound(
     mean_lipschitz
         `sum_i p_i L_i` of the global model.
     """
-    for name, value in (("learning_rate", learning_rate), ("local_epochs", local_epochs), ("num_classes", num_classes)):
+    for name, value in (("learning_rate", learning_rate), ("local_steps", local_steps), ("num_classes", num_classes)):
         if not value > 0:
             raise ValueError(f"{name} is {value}: it must be positive")
     for name, number in (("loss_gap", loss_gap), ("mean_lipschitz", mean_lipschitz)):
@@ -85,7 +102,7 @@ def convergence_bound(
     pi, factors = np.asarray(weights, dtype=float), np.asarray(rho, dtype=float)
     norms, sigma2 = np.asarray(gradient_norm, dtype=float), np.asarray(variance, dtype=float)
     if norms.ndim != 1 or len(norms) == 0:
-        raise ValueError(f"gradient_norm must have shape (T,) with at least one epoch, found {norms.shape}")
+        raise ValueError(f"gradient_norm must have shape (T,) with at least one step, found {norms.shape}")
     if sigma2.shape != (len(norms), len(pi)) or factors.shape != pi.shape:
         raise ValueError(
             f"variance must have shape (T, K) = {(len(norms), len(pi))} and rho (K,), found {sigma2.shape} "
@@ -97,13 +114,13 @@ def convergence_bound(
             raise ValueError(f"{name}{first(bad)} is {array[bad][0]}: it must be finite and not negative")
     if abs(pi.sum() - 1.0) > SUM_TOLERANCE:
         raise ValueError(f"weights sum to {pi.sum():.6g}: they must sum to 1")
-    epochs = len(norms)
-    phi = drift(norms, sigma2, pi, local_epochs).sum(axis=0)
+    steps = len(norms)
+    phi = _phi(drift_growth(norms, sigma2, pi), local_steps).sum(axis=0)
     noise = learning_rate * mean_lipschitz * (sigma2 @ pi) + 2.0 * num_classes * norms**2
     return Bound(
-        initial=2.0 * loss_gap / (learning_rate * epochs),
+        initial=2.0 * loss_gap / (learning_rate * steps),
         psi=float(noise.mean()),
-        sampling=float(2.0 * learning_rate**2 * local_epochs / epochs * (pi * factors * phi).sum()),
+        sampling=float(2.0 * learning_rate**2 * local_steps / steps * (pi * factors * phi).sum()),
         phi=phi,
         step_condition=learning_rate * mean_lipschitz,
     )
