@@ -152,6 +152,20 @@ def test_every_figure_gives_its_numbers_as_csv(browser: Any, several: str) -> No
     assert seen.complaints == []
 
 
+def test_both_sides_of_the_theory_and_every_client_are_shown(browser: Any, several: str) -> None:
+    with opened(browser, several, 1280) as (page, seen):
+        for title, expected in (
+            ("Drift: measured against its bound", "measured,1,0.1"),
+            ("Theorem 1: measured against its bound", "measured,1,0.05"),
+            ("Clients' own accuracy", "median,1,"),
+            ("Client by client", "client 4,"),
+        ):
+            page.locator(f'#run figure:has(h3:text-is("{title}")) button.csv').click()
+            assert expected in page.input_value("#csv textarea").replace('"', ""), title
+            page.click("#csv [data-do=close]")
+    assert seen.complaints == []
+
+
 def test_on_paper_there_are_no_controls(browser: Any, one: str, tmp_path: Path) -> None:
     with opened(browser, one, dark=True) as (page, seen):
         page.pdf(path=tmp_path / "report.pdf", format="A4")

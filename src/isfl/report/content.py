@@ -22,6 +22,7 @@ SERIES = (
     "rho_used",
     "rho_paper",
     "rho_minimum",
+    "gradient_square",
     "bytes_up",
     "bytes_down",
     "dropped_samples",
@@ -31,6 +32,7 @@ SERIES = (
 GROUPS = {
     "gradient_evaluations": ("training", "sampling", "diagnostics"),
     "seconds": ("training", "sampling", "diagnostics", "evaluation", "wall"),
+    "drift": ("measured", "bound"),
     "bound": ("initial", "psi", "sampling", "total", "step_condition"),
 }
 """Numbers one level deeper."""
@@ -68,6 +70,7 @@ def _summary(run: FoundRun) -> dict[str, Any]:
             key: {part: [number(_part(line, key, part)) for line in run.lines] for part in parts}
             for key, parts in GROUPS.items()
         },
+        "client_accuracy": _spread_of_clients(run),
         "recall": [number(value) for value in recalls[-1]] if recalls else None,
         "participants": [len(line.get("participants") or []) for line in run.lines],
         "refused": [
@@ -77,6 +80,29 @@ def _summary(run: FoundRun) -> dict[str, Any]:
             for client, reason in line["refused"].items()
         ],
     }
+
+
+QUANTILES = {"lowest": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "highest": 1.0}
+
+
+def _spread_of_clients(run: FoundRun) -> dict[str, Any] | None:
+    """How well clients do on their own data: quantiles over rounds, and every client in the last evaluated one."""
+    rows = [_known_accuracies(line) for line in run.lines]
+    if not any(rows):
+        return None
+    quantiles = {
+        name: [number(float(np.quantile(list(row.values()), level))) if row else None for row in rows]
+        for name, level in QUANTILES.items()
+    }
+    last = next(row for row in reversed(rows) if row)
+    return {"quantiles": quantiles, "last": [[client, number(value)] for client, value in last.items()]}
+
+
+def _known_accuracies(line: Mapping[str, Any]) -> dict[int, float]:
+    values = line.get("client_accuracy")
+    if not isinstance(values, list):
+        return {}
+    return {k: float(value) for k, value in enumerate(values) if number(value) is not None}
 
 
 def _about(run: FoundRun) -> list[list[str]]:

@@ -3,7 +3,6 @@
 function singleRun(run, state, redraw) {
   const accuracy = (key) => ({ x: run.round, y: run.series[key].map((value) => (known(value) ? 100 * value : null)) });
   const over = (key, part, factor = 1) => ({ x: run.round, y: (part ? run.groups[key][part] : run.series[key]).map((value) => (known(value) ? value * factor : null)) });
-  const bound = (part) => over("bound", part);
   return el("div", { id: "run" },
     note([...run.problems, ...run.warnings]),
     finalFigures(run),
@@ -12,12 +11,13 @@ function singleRun(run, state, redraw) {
     el("div", { class: "grid" },
       lineChart("Accuracy", [{ name: "D_S, balanced test set", ...accuracy("accuracy_standard") }, { name: "D_G, all clients' data", ...accuracy("accuracy_global") }, { name: "worst client", ...accuracy("worst_client_accuracy") }], { y: "accuracy in %" }),
       lineChart("Training loss", [{ name: "loss", ...over("train_loss") }], { y: "cross-entropy" }),
-      recallChart(run)),
+      recallChart(run),
+      ...clientCharts(run)),
     el("h2", {}, "Who draws what"), mixes(run, state, redraw),
     el("h2", {}, "Theory"),
     el("div", { class: "grid" },
       lineChart("ρ: in use, the paper's rule, the minimum", [{ name: "in use", ...over("rho_used") }, { name: "paper's rule", ...over("rho_paper") }, { name: "minimum", ...over("rho_minimum") }], { y: "ρ", log: true, caption: "The factor of the convergence bound that sampling moves, mean over clients. Lower is tighter; the minimum is a theoretical optimum, not a good policy by itself." }),
-      lineChart("Terms of the bound", [{ name: "total", ...bound("total") }, { name: "initial", ...bound("initial") }, { name: "ψ", ...bound("psi") }, { name: "sampling", ...bound("sampling") }], { y: "", log: true, caption: "Theorem 1 for the epochs of each round." })),
+      ...boundCharts(run, over)),
     el("h2", {}, "Cost"), cost(run),
     el("h2", {}, "Refused clients"), refusals(run));
 }
@@ -41,6 +41,28 @@ function about(run) {
   return el("div", {}, el("dl", {}, ...rows),
     el("details", {}, el("summary", {}, `all ${settings.length} settings`),
       figure("Settings", "", () => [["key", "value"], settings], sortableTable([{ title: "key", text: true }, { title: "value", text: true }], settings.map((row) => row.map((cell) => ({ show: cell, sort: cell })))))));
+}
+
+// How well clients do on their own data: not only the worst one.
+function clientCharts(run) {
+  const spread = run.client_accuracy;
+  if (!spread) return [];
+  const lines = Object.entries(spread.quantiles).map(([name, values]) => ({ name, x: run.round, y: values.map((value) => (known(value) ? 100 * value : null)) }));
+  const bars = spread.last.map(([client, value]) => ({ name: `client ${client}`, value })).sort((a, b) => a.value - b.value);
+  return [
+    lineChart("Clients' own accuracy", lines, { y: "accuracy in %", caption: "Accuracy of the global model on each client's data: quantiles over clients." }),
+    barChart("Client by client", bars, { form: (value) => `${percent(value)} %`, caption: "The last evaluated round, lowest first." }),
+  ];
+}
+
+// Both sides of Lemma 1 and of Theorem 1, where the run was asked to measure them.
+function boundCharts(run, over) {
+  const drift = (part) => over("drift", part), bound = (part) => over("bound", part);
+  const wanted = "Measured only with diagnostics.bound = true.";
+  return [
+    lineChart("Drift: measured against its bound", [{ name: "measured", ...drift("measured") }, { name: "bound", ...drift("bound") }], { y: "‖θᵏ − θ‖²", log: true, caption: `Lemma 1 for the client that comes closest to its bound in each round. ${wanted}` }),
+    lineChart("Theorem 1: measured against its bound", [{ name: "‖∇l‖², measured", ...over("gradient_square") }, { name: "bound", ...bound("total") }, { name: "initial", ...bound("initial") }, { name: "ψ", ...bound("psi") }, { name: "sampling", ...bound("sampling") }], { y: "", log: true, caption: `For the gradient steps of each round; the bound is at least 2 C times the left side by construction. ${wanted}` }),
+  ];
 }
 
 function recallChart(run) {
