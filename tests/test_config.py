@@ -11,7 +11,7 @@ from isfl.data.splits import MixedSplit
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from, load_config, parse_config
 from isfl.federation import SHORTHANDS
-from isfl.federation.scheme import ImportanceSampling, Scheme, Tempered
+from isfl.federation.scheme import ImportanceSampling, Scheme, TargetShares, Tempered
 
 
 def test_every_name_is_a_shorthand_for_three_parts() -> None:
@@ -24,6 +24,7 @@ def test_every_name_is_a_shorthand_for_three_parts() -> None:
         "fedavg": ("shuffle", "cross-entropy", "mean"),
         "uniform-is": ("uniform", "cross-entropy", "mean"),
         "pj-is": ("target", "cross-entropy", "mean"),
+        "pj-unnormalised": ("target", "cross-entropy", "mean"),
         "isfedavg": ("gradient-norm", "cross-entropy", "mean"),
         "isfl": ("isfl", "cross-entropy", "mean"),
         "fedprox": ("shuffle", "fedprox", "mean"),
@@ -35,6 +36,8 @@ def test_every_name_is_a_shorthand_for_three_parts() -> None:
     calibrated = Scheme.model_validate("calibrated")
     assert calibrated.objective.calibrate and calibrated.sampling == Tempered(temperature=0.5)
     assert Scheme.model_validate("centralized").pooled
+    assert Scheme.model_validate("pj-is").sampling == TargetShares()
+    assert Scheme.model_validate("pj-unnormalised").sampling == TargetShares(normalised=False)
 
 
 def test_isfl_with_moon_is_one_line() -> None:
@@ -74,6 +77,37 @@ def test_a_resolved_configuration_reads_back_to_itself() -> None:
     for name in SHORTHANDS:
         config = config_from({"scheme": name, "seed": 3}, "x")
         assert config_from(json.loads(json.dumps(config.model_dump(mode="json"))), "x") == config
+
+
+def test_transforms_schedule_and_normalisation_read_back_to_themselves() -> None:
+    text = """
+        scheme = {name = "moon", objective = {representation = "logits"}}
+        [training]
+        augment = ["crop", {kind = "flip", probability = 0.3}, "my.module:transform"]
+        schedule = {kind = "cosine", last = 0.1}
+        initial_models = "independent"
+        [data]
+        public_from = "all"
+        normalize = {mean = [0.5], std = [0.25]}
+        [split]
+        overlap = true
+    """
+    config = parse_config(text, "c.toml")
+    written = json.loads(json.dumps(config.model_dump(mode="json")))
+    assert config_from(written, "x") == config
+    assert [entry["kind"] for entry in written["training"]["augment"]] == ["crop", "flip", "own"]
+    assert written["training"]["augment"][0]["padding"] == 4, "defaults are filled in"
+
+
+def test_without_being_asked_nothing_of_the_authors_code_is_done() -> None:
+    config = Config()
+    assert (config.training.augment, config.training.schedule.kind) == ([], "constant")
+    assert (config.training.initial_models, config.data.public_from, config.data.normalize) == (
+        "shared",
+        "unused",
+        None,
+    )
+    assert isinstance(config.split, MixedSplit) and not config.split.overlap
 
 
 def test_overrides_are_toml_values_or_plain_words() -> None:
@@ -128,6 +162,14 @@ def test_overrides_are_toml_values_or_plain_words() -> None:
         ("seed = " + "9" * 5000, "not valid TOML"),
         ("x = " + "[" * 3000 + "]" * 3000, "not valid TOML"),
         ("training = 3", "training: found 3"),
+        ('[training]\naugment = "crop"', "training.augment: found 'crop'; input should be a valid list"),
+        ("[training]\naugment = [3]", "training.augment.0: "),
+        ('[training]\ninitial_models = "own"', "training.initial_models: found 'own'; input should be 'shared' or"),
+        ('[data]\npublic_from = "test"', "data.public_from: found 'test'; input should be 'unused' or 'all'"),
+        ("[split]\noverlap = 1", "split.overlap: found 1"),
+        ('[split]\nkind = "shards"\noverlap = true', "split.overlap: unknown key"),
+        ('scheme = {name = "isfedavg", sampling = {unbiased = 1}}', "scheme.sampling.unbiased: found 1"),
+        ('scheme = {name = "moon", objective = {representation = "z"}}', "scheme.objective.representation: found 'z'"),
         ("x = [", "not valid TOML"),
     ],
 )

@@ -14,6 +14,8 @@ from isfl.data import Dataset, DataSettings, load, partition
 from isfl.data.features import seen_by
 from isfl.data.splits import DirichletSplit, FeatureSplit, FlowerSplit, IIDSplit, MixedSplit, ShardSplit, Split
 from isfl.errors import UserError
+from isfl.experiment.config import config_from
+from isfl.experiment.run import prepare
 from isfl.theory import skew_card
 from tests.worlds import module_at
 
@@ -71,6 +73,79 @@ def test_the_published_sizes_of_the_mixed_split() -> None:
     text = partition(MixedSplit(nr=0.98), labels, 500, seed=0)
     counts = np.stack([np.bincount(labels[p], minlength=10) for p in text.clients])
     assert np.median(counts) <= 5  # the paper's text: 2 % of 1,000, spread over ten classes
+
+
+def test_the_published_sizes_of_the_mixed_split_with_overlap() -> None:
+    """What the released code hands out of CIFAR-10's 50,000: an i.i.d. part, and two shards cut from all samples."""
+    labels = np.repeat(np.arange(10), 5000)
+    for clients, nr, iid, of_a_shard in (
+        (10, 0.98, 100, 450),
+        (20, 0.98, 50, 475),
+        (10, 0.95, 250, 375),
+        (20, 0.95, 124, 438),
+    ):
+        split = MixedSplit(clients=clients, nr=nr, reading="code", overlap=True)
+        parts = partition(split, labels, 500, seed=0, public_from="all")
+        assert [len(p) for p in parts.clients] == [1000] * clients
+        assert iid + 2 * of_a_shard == 1000
+        for indices in parts.clients:
+            counts = np.sort(np.bincount(labels[indices], minlength=10))
+            # Two shards are of two classes (or of one); the other classes hold about a tenth of the i.i.d. part each.
+            assert counts[:6].sum() < iid and counts[:6].mean() == pytest.approx(iid / 10, rel=0.6)
+            assert counts[-4:].sum() > 2 * of_a_shard
+
+
+def test_with_overlap_a_sample_may_be_handed_out_twice() -> None:
+    """Shards of 100 that are all of the data: every sample of the i.i.d. part lies in one of them too."""
+    split = MixedSplit(clients=25, shard_size=200, nr=0.5, overlap=True)
+    labels = np.repeat(np.arange(10), 500)
+    parts = partition(split, labels, 500, seed=0, public_from="all")
+    handed_out = np.concatenate(parts.clients)
+    owners = np.bincount(handed_out, minlength=5000)
+    assert len(handed_out) == 25 * 2 * 200
+    assert owners.max() == 2 and (owners == 2).sum() == 25 * 2 * 100 and (owners == 0).sum() == 0
+    assert any(len(np.unique(own)) < len(own) for own in parts.clients), "one client may hold a sample twice"
+    apart = partition(MixedSplit(clients=10, shard_size=200, nr=0.5), labels, 500, seed=0)
+    assert np.bincount(np.concatenate(apart.clients)).max() == 1
+
+
+def test_the_iid_part_is_the_same_with_and_without_overlap_and_only_shards_differ() -> None:
+    split = MixedSplit(clients=5, shard_size=100, nr=0.5)
+    with_overlap = split.model_copy(update={"overlap": True})
+    apart, over = (partition(s, LABELS, 100, seed=4, public_from="all").clients for s in (split, with_overlap))
+    assert [len(p) for p in apart] == [len(p) for p in over] == [200] * 5
+    for a, b in zip(apart, over, strict=True):
+        assert len(np.intersect1d(a, b)) >= 90, "a hundred i.i.d. samples each, a few of them twice"
+        assert not np.array_equal(a, b)
+
+
+def test_a_public_set_from_all_samples_is_random_and_may_be_the_clients_own() -> None:
+    split = IIDSplit(clients=10, samples_per_client=500)  # every sample is somebody's
+    one, same, other = (partition(split, LABELS, 700, seed, "all") for seed in (1, 1, 2))
+    assert np.array_equal(one.public, same.public) and not np.array_equal(one.public, other.public)
+    assert len(np.unique(one.public)) == 700
+    assert np.array_equal(np.sort(np.concatenate(one.clients)), np.arange(5000))
+    counts = np.bincount(LABELS[one.public], minlength=10)
+    assert counts.max() - counts.min() > 5, "not balanced: what chance gives"
+    assert 700 - len(np.intersect1d(one.public, np.arange(2500))) == pytest.approx(350, abs=60), "from the whole pool"
+    assert not np.array_equal(one.public, partition(SPLITS[0], LABELS, 700, 1).public)
+
+
+@pytest.mark.parametrize("public", [1, 10, 4999])
+def test_a_public_set_from_all_samples_has_any_size(public: int) -> None:
+    parts = partition(SPLITS[1], LABELS, public, seed=0, public_from="all")
+    assert len(parts.public) == public and [len(p) for p in parts.clients] == [200] * 10
+
+
+def test_a_run_uses_the_public_set_and_the_split_of_its_configuration() -> None:
+    raw = {"data": {"public": 900, "public_from": "all"}, "split": {"clients": 5, "shard_size": 100, "overlap": True}}
+    config = config_from(raw, "test")
+    problem = prepare(config)
+    labels = load(config.data).train.labels.numpy()
+    parts = partition(config.split, labels, 900, config.seed, "all")
+    assert problem.public.class_counts.tolist() == np.bincount(labels[parts.public], minlength=10).tolist() != [90] * 10
+    for data, indices in zip(problem.clients, parts.clients, strict=True):
+        assert np.array_equal(data.labels.numpy(), labels[indices])
 
 
 def test_skew_grows_with_nr_and_falls_with_alpha() -> None:

@@ -41,6 +41,22 @@ def test_rounds_between_evaluations_have_no_accuracy_and_the_last_round_always_h
     assert lines[-1]["recall"] == metrics_of(every[-1])["recall"]
 
 
+def test_every_client_has_an_accuracy_and_the_worst_is_the_smallest() -> None:
+    """None where a client was not measured, and no list at all in a round without evaluation."""
+    _, reports = federate(settings_of("fedavg", training={"rounds": 2, "evaluate_every": 2}))
+    unmeasured, line = (metrics_of(report) for report in reports)
+    assert unmeasured["client_accuracy"] is None
+    assert line["client_accuracy"] == [reports[1].clients[k].accuracy for k in range(3)]
+    assert line["worst_client_accuracy"] == min(line["client_accuracy"])
+    assert line["client_accuracy"][line["worst_client"]] == line["worst_client_accuracy"]
+    some = dataclasses.replace(reports[1], clients={2: Score(10, 9, 10), 0: Score(10, 7, 10)})
+    line = metrics_of(some)
+    assert line["client_accuracy"] == [0.7, None, 0.9]
+    assert (line["worst_client"], line["worst_client_accuracy"]) == (0, 0.7)
+    line = metrics_of(dataclasses.replace(reports[1], clients={}))
+    assert line["client_accuracy"] == [None] * 3 and line["worst_client_accuracy"] is None
+
+
 def test_scores_by_class_add_up_to_the_total() -> None:
     data = blobs((30, 10, 5, 0), seed=0)
     scores = class_scores(outcomes(network(), data), data.labels.numpy(), 4)

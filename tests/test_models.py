@@ -1,11 +1,98 @@
-"""The paper's networks."""
+"""The paper's networks: layer by layer as published."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 from torch import nn
 
-from isfl.models.resnet import resnet8
+from isfl.models import ModelSettings, build_model
+from isfl.models.resnet import Residual, resnet8
+
+
+def layers_of(model: nn.Module) -> Iterator[str]:
+    """The layers in the order they are applied; what is inside a residual pair is indented."""
+    for layer in model.children():
+        match layer:
+            case Residual():
+                yield "residual pair"
+                yield from (f"  {inner}" for inner in layers_of(layer.body))
+            case nn.Sequential():
+                yield from layers_of(layer)
+            case nn.Conv2d():
+                assert layer.stride == (1, 1) and layer.padding == (1, 1) and layer.bias is not None
+                yield f"conv{layer.kernel_size[0]} {layer.in_channels}->{layer.out_channels}"
+            case nn.BatchNorm2d():
+                yield f"batchnorm {layer.num_features}"
+            case nn.MaxPool2d():
+                yield f"max-pool {layer.kernel_size}"
+            case nn.Dropout():
+                yield f"dropout {layer.p}"
+            case nn.Linear():
+                yield f"linear {layer.in_features}->{layer.out_features}"
+            case _:
+                yield type(layer).__name__
+
+
+def convolution(inputs: int, outputs: int, pool: bool = False) -> list[str]:
+    return [f"conv3 {inputs}->{outputs}", f"batchnorm {outputs}", *(["max-pool 2"] if pool else []), "ReLU"]
+
+
+def residual_pair(channels: int) -> list[str]:
+    return ["residual pair", *(f"  {layer}" for layer in 2 * convolution(channels, channels))]
+
+
+RESNET8 = [
+    *convolution(3, 32),
+    *convolution(32, 64, pool=True),
+    *residual_pair(64),
+    *convolution(64, 128, pool=True),
+    *residual_pair(128),
+    "max-pool 4",
+    "Flatten",
+    "dropout 0.5",
+    "linear 512->10",
+]
+RESNET9 = [
+    *convolution(3, 32),
+    *convolution(32, 64, pool=True),
+    *residual_pair(64),
+    *convolution(64, 128, pool=True),
+    *convolution(128, 256, pool=True),
+    *residual_pair(256),
+    *convolution(256, 512, pool=True),
+    *residual_pair(512),
+    "max-pool 2",
+    "Flatten",
+    "linear 512->100",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "parameters", "layers"),
+    [("resnet8", 10, 468_618, RESNET8), ("resnet9", 100, 7_598_820, RESNET9)],
+)
+def test_the_published_networks_layer_by_layer(name: str, classes: int, parameters: int, layers: list[str]) -> None:
+    model = build_model(ModelSettings(name=name), (3, 32, 32), classes, seed=0)
+    assert list(layers_of(model)) == layers
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+def test_a_residual_pair_adds_its_input() -> None:
+    pair = Residual(4).eval()
+    x = torch.randn(2, 4, 6, 6)
+    assert torch.equal(pair(x), x + pair.body(x))
+
+
+@pytest.mark.parametrize(("width", "channels"), [(0.5, [16, 32, 64]), (0.25, [8, 16, 32]), (2.0, [64, 128, 256])])
+def test_a_width_multiplies_every_number_of_channels(width: float, channels: list[int]) -> None:
+    a, b, c = channels
+    model = build_model(ModelSettings(name="resnet8", width=width), (3, 32, 32), 10, seed=0)
+    convolutions = [layer for layer in layers_of(model) if "conv" in layer]
+    pairs = [f"  conv3 {n}->{n}" for n in (b, b, c, c)]
+    assert convolutions == [f"conv3 3->{a}", f"conv3 {a}->{b}", *pairs[:2], f"conv3 {b}->{c}", *pairs[2:]]
 
 
 def _as_written(model: nn.Module) -> nn.Module:

@@ -151,7 +151,7 @@ def test_biased_isfedavg_is_the_default_and_a_plain_loop_to_the_last_bit() -> No
     assert not GradientNorm().unbiased
 
 
-def test_unbiased_isfedavg_shuffles_in_the_first_round_like_the_biased_one() -> None:
+def test_the_first_round_of_unbiased_isfedavg_is_that_of_the_biased_one() -> None:
     settings = [
         settings_of({"name": "isfedavg", "sampling": {"unbiased": unbiased}}, training={"rounds": rounds})
         for rounds in (1, 2)
