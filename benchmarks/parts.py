@@ -67,6 +67,7 @@ PARTS = {
     "crowd": Part(_module("crowd")),
     "startup": Part(_module("startup")),
     "convolutions": Part(_module("convolutions")),
+    "augmentation": Part(_module("augmentation")),
     "lipschitz": Part(_module("lipschitz")),
     "price": Part(_module("price")),
     "solvers": Part(_module("solvers")),

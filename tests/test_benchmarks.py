@@ -3,6 +3,7 @@ does not spoil the rest. Nothing here is timed."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -11,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from benchmarks import data, peers, run
+from benchmarks import augmentation, data, peers, run
 from benchmarks.bars import judge, summarise
 from benchmarks.contest import Contestant, Round, Visit, contest, environment, visit
 from benchmarks.environments import InstallError, Peer
-from benchmarks.parts import MeasureError, Options, Part, Result
+from benchmarks.parts import PARTS, MeasureError, Options, Part, Result
 from benchmarks.process_tree import CpuMeter, MemoryPeak, Tree, subreaper
 
 ROOT = Path(__file__).parents[1]
@@ -211,6 +212,17 @@ def test_bars_against_a_missing_peer_are_not_judged_but_ours_must_be_there() -> 
     missed, unjudged = judge(summarise(visits_of({k: v for k, v in GOOD.items() if k != "flower"})))
     assert not missed and len(unjudged) == 2 and all("flower" in line for line in unjudged)
     assert judge(summarise(visits_of({"plain": GOOD["plain"]})))[0] == ["isfl-2 was not measured"]
+
+
+def test_augmentation_must_take_less_than_a_twentieth_of_a_step() -> None:
+    assert augmentation.missed({1.0: 0.049, 0.5: 0.0}) == []
+    (line,) = augmentation.missed({1.0: 0.01, 0.5: 0.05})
+    assert "0.050 of a training step at width 0.5" in line
+
+
+def test_every_part_is_a_module_that_measures() -> None:
+    for name in PARTS:
+        assert callable(importlib.import_module(f"benchmarks.{name}").measure)
 
 
 # ---------------------------------------------------------------- the command
