@@ -149,14 +149,12 @@ AT_SERVER = (
 )
 AT_CLIENT = (
     Step("client", "at first, once: number of samples", message=True),
-    Step("server", r"model $\theta$, target $p$", message=True),
+    Step("server", r"model $\theta$, target $p$, values $L_k$", message=True),
+    Step("client", "from $p$, $p^k$ and $L_k$: $q^k$"),
     Step("client", "train $E_l$ epochs,\nclasses drawn by $q^k$"),
     Step("client", r"model $\theta^k$", message=True),
     Step("server", r"average: new $\theta$"),
-    Step("server", r"new model $\theta$", message=True),
-    Step("client", "on $D_L$: $L$ between\nits $\\theta^k$ and $\\theta$"),
-    Step("client", "from $p$, $p^k$ and $L$:\n$q^k$ of the next round"),
-    Step("client", "$L$, for the record", message=True),
+    Step("server", "on $D_L$, for every client:\n$L$ between $\\theta^k$ and $\\theta$"),
 )
 LANES = {"server": 1.0, "client": 4.6}
 

@@ -123,6 +123,11 @@ def test_other_seeds_join_what_is_published(reproduced: Path, tmp_path: Path) ->
     assert "standard deviation of up to 2 seeds" in page.read_text()
 
 
+def test_the_measured_bound_is_that_of_the_results() -> None:
+    publish = module_at(ROOT / "scripts/publish_bound.py")
+    assert publish.section(ROOT / "results/bound") in publish.PAGE.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "results/performance").glob("*.json")), ids=lambda p: p.stem)
 def test_performance_tables_are_those_of_the_results(file: Path) -> None:
     publish = module_at(ROOT / "scripts/publish_performance.py")
