@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types as limits
+from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from isfl.data import SOURCES
@@ -49,9 +50,12 @@ def section(model: type[Part], path: tuple[str, ...]) -> Iterator[str]:
     """The keys of a table, then the tables inside it."""
     tables = {name: parts_of(field.annotation) for name, field in model.model_fields.items()}
     yield from keys_of(model, without={name for name, parts in tables.items() if parts})
-    for name, parts in tables.items():
-        if parts:
-            yield from table((*path, name), parts, model.model_fields[name])
+    for name, field in model.model_fields.items():
+        if tables[name]:
+            yield from table((*path, name), tables[name], field)
+        elif entries := entries_of(field.annotation):
+            yield f"{'#' * (len(path) + 2)} Entries of `{'.'.join((*path, name))}`\n"
+            yield from kinds(entries, "kind")
 
 
 def table(path: tuple[str, ...], parts: list[type[Part]], field: FieldInfo) -> Iterator[str]:
@@ -59,14 +63,23 @@ def table(path: tuple[str, ...], parts: list[type[Part]], field: FieldInfo) -> I
     yield f"{'#' * (len(path) + 1)} `[{'.'.join(path)}]`\n"
     if len(parts) == 1:
         yield f"{meaning_of(parts[0])}\n"
+        if field.description:
+            yield f"{field.description[0].upper()}{field.description[1:]}.\n"
         if path in NAMES:
             yield NAMES[path]()
         yield from section(parts[0], path)
         return
     key = str(field.discriminator or discriminator_in(field))
-    default = choice(type(field.default), key) if isinstance(field.default, Part) else None
-    otherwise = f"`{default}`" if default else "what the scheme's name stands for"
-    yield f"`{key}` says which kind it is; if it does not, it is {otherwise}.\n"
+    given = default_kind(field, key)
+    otherwise = f"`{given}`" if given else "what the scheme's name stands for"
+    default = choice(type(field.default), key) if isinstance(field.default, Part) else given
+    absent = "" if default == given else f" Without this table it is `{default}`."
+    yield f"`{key}` says which kind it is; if it does not, it is {otherwise}.{absent}\n"
+    yield from kinds(parts, key)
+
+
+def kinds(parts: list[type[Part]], key: str) -> Iterator[str]:
+    """One paragraph and one table of keys per kind."""
     for part in parts:
         yield f'**`{key} = "{choice(part, key)}"`**: {meaning_of(part)}\n'
         yield from keys_of(part, without={key})
@@ -93,6 +106,19 @@ def parts_of(annotation: Any) -> list[type[Part]]:
     if get_origin(annotation) in (Union, types.UnionType):
         return [part for argument in get_args(annotation) for part in parts_of(argument)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, Part) else []
+
+
+def entries_of(annotation: Any) -> list[type[Part]]:
+    """The models that the entries of a list may be; none where it is no list of them."""
+    return parts_of(get_args(annotation)[0]) if get_origin(annotation) is list else []
+
+
+def default_kind(field: FieldInfo, key: str) -> str | None:
+    """What a table is that does not say its kind: what the validator in front of it fills in."""
+    fillers = [item for item in field.metadata if isinstance(item, BeforeValidator)]
+    if fillers:
+        return str(fillers[0].func({})[key])  # type: ignore[call-arg]
+    return choice(type(field.default), key) if isinstance(field.default, Part) else None
 
 
 def discriminator_in(field: FieldInfo) -> str:
@@ -127,6 +153,8 @@ def words_of(annotation: Any) -> str:
         return ", ".join(f'`"{value}"`' for value in arguments)
     if origin in (Union, types.UnionType):
         return " or ".join(words_of(argument) for argument in arguments if argument is not type(None))
+    if entries_of(annotation):
+        return "list of names and tables"
     if origin is list:
         inner = words_of(arguments[0])
         return f"list of {inner}s" if inner in WORDS.values() else f"list of {inner.replace('list', 'lists')}"
