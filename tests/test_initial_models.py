@@ -138,3 +138,14 @@ def test_a_run_with_such_a_layer_ends_with_one_line(
 
 def test_a_word_that_is_no_choice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "training.initial_models: found 'own'" in refusal(tmp_path, capsys, "training.initial_models=own")
+
+
+def test_frozen_layers_keep_their_weights() -> None:
+    """A pretrained part that is not trained must not be lost."""
+    model = network()
+    first, *_, last = model.children()
+    assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
+    first.requires_grad_(False)
+    kept, redrawn = first.weight.clone(), last.weight.clone()
+    initialise(model, seed=0, client=1)
+    assert torch.equal(first.weight, kept) and not torch.equal(last.weight, redrawn)

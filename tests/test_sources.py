@@ -488,8 +488,8 @@ def tokens() -> tuple[np.ndarray, ...]:
     ("changes", "message"),
     [
         (["data.normalize={mean=[0.5,0.5,0.5], std=[1.0,1.0,1.0]}"], "data.normalize has 3 channels, the data has 1"),
-        (["data.normalize={mean=[0.5], std=[0.0]}"], "data.normalize: std has 0; deviations are positive"),
-        (["data.normalize={mean=[0.5], std=[-1.0]}"], "data.normalize: std has -1; deviations are positive"),
+        (["data.normalize={mean=[0.5], std=[0.0]}"], "data.normalize: std has 0; deviations are at least 1e-06"),
+        (["data.normalize={mean=[0.5], std=[-1.0]}"], "data.normalize: std has -1; deviations are at least 1e-06"),
         (["data.normalize={mean=[0.5,0.5], std=[1.0]}"], "data.normalize: mean has 2 numbers and std 1"),
         (["data.normalize={mean=[], std=[]}"], "data.normalize.mean: found []"),
         (["data.normalize={mean=[0.5]}"], "data.normalize.std: is required"),

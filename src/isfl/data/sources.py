@@ -20,6 +20,10 @@ from isfl.errors import UserError
 from isfl.schema import Part
 
 
+SMALLEST_STD = 1e-6
+"""Dividing by less would leave single precision."""
+
+
 class Normalize(Part):
     """Normalise each channel by a mean and a deviation, those of pixels between 0 and 1 for images."""
 
@@ -30,8 +34,8 @@ class Normalize(Part):
     def _fit_each_other(self) -> Normalize:
         if len(self.mean) != len(self.std):
             raise ValueError(f"mean has {len(self.mean)} numbers and std {len(self.std)}; give one per channel")
-        if min(self.std) <= 0:
-            raise ValueError(f"std has {min(self.std):g}; deviations are positive")
+        if min(self.std) < SMALLEST_STD:
+            raise ValueError(f"std has {min(self.std):g}; deviations are at least {SMALLEST_STD:g}")
         return self
 
 

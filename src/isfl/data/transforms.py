@@ -23,7 +23,7 @@ from isfl.schema import Part
 
 
 class Crop(Part):
-    """Pad images with black on every side, then cut a window of the old size at a random place."""
+    """Pad images with zeros (black, for images of bytes) and cut a window of the old size at a random place."""
 
     kind: Literal["crop"] = "crop"
     padding: int = Field(4, ge=1, le=1000, description="pixels added on every side before the window is cut")

@@ -29,6 +29,7 @@ from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import CLIENTS, RunDirectory, environment, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import FederationState, run_round, start
+from isfl.federation.initial import layer_resets
 from isfl.models import build_model, check_output
 
 OnRound = Callable[[dict[str, Any]], None]
@@ -75,6 +76,8 @@ def prepare(config: Config) -> Problem:
 def _model(config: Config, source: Source) -> nn.Module:
     model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
     check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
+    if config.training.initial_models == "independent":
+        layer_resets(model)  # refuses what cannot be drawn anew, before the first round
     return model
 
 
