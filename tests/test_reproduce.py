@@ -148,8 +148,9 @@ def test_the_full_scale_of_table_3_field_by_field(interpretation: str) -> None:
         assert ("data.normalize.mean" in found) == (by_code and not ten)
 
 
-def test_the_centralised_reference_sees_every_image() -> None:
-    for plan in plans_of("centralized", setting("paper")):
+@pytest.mark.parametrize("interpretation", INTERPRETATIONS)
+def test_the_centralised_reference_sees_every_image(interpretation: str) -> None:
+    for plan in plans_of("centralized", setting("paper", interpretation)):
         found = settings_of(plan)
         assert (found["split.kind"], found["split.clients"], found["split.samples_per_client"]) == ("iid", 1, 50_000)
         assert found["data.public_from"] == "all"
@@ -184,7 +185,7 @@ def test_the_cost_figure_varies_sizes_and_not_the_skew(interpretation: str, shar
     assert len({k for k, _, _ in shapes}) == 3 and len({n for _, n, _ in shapes}) == 3
 
 
-def test_the_number_of_clients_where_it_is_not_varied(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_clients_where_it_is_not_varied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("table2", "table3", "fig-cross", "fig-convergence", "fig-rho", "fig-q", "fig-sr"):
         assert {p.config["split"]["clients"] for p in plans_of(name, setting("paper", "text", 20))} == {20}
     # 20 clients cannot have 5,000 images of CIFAR-100 each
@@ -201,7 +202,9 @@ def test_the_number_of_clients_where_it_is_not_varied(capsys: pytest.CaptureFixt
         "DL=250": 15,
         "DL=1000": 15,
     }
-    assert "no clients to vary" in refused(capsys, "centralized", "--clients", "20")
+    assert "no clients to vary" in refused(
+        capsys, "centralized", "--scale", "smoke", "--clients", "20", "--out", str(tmp_path / "out")
+    )
 
 
 def test_every_published_number_has_a_cell() -> None:
@@ -322,13 +325,23 @@ def test_what_a_cell_stands_for_cannot_be_overridden(
     assert not out.exists()
 
 
-def test_a_setting_that_a_figure_varies_is_fixed_there_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    override = "training.sampling_ratio=0.5"
-    assert "SR=0.1/fedavg fixes training.sampling_ratio" in refused(capsys, "fig-sr", "--set", override)
-    assert "K=5/isfedavg fixes data.public" in refused(capsys, "fig-cost", "--set", "data.public=100")
-    assert "fixes scheme.sampling.temperature" in refused(
-        capsys, "table2", "--only", "*/tempered", "--set", "scheme.sampling.temperature=1"
-    )
+@pytest.mark.parametrize(
+    ("name", "only", "override", "message"),
+    [
+        ("fig-sr", "*", "training.sampling_ratio=0.5", "SR=0.1/fedavg fixes training.sampling_ratio"),
+        ("fig-cost", "*", "data.public=100", "K=5/isfedavg fixes data.public"),
+        ("table2", "*/tempered", "scheme.sampling.temperature=1", "fixes scheme.sampling.temperature"),
+        ("table2", "*/isfl-0.01", "scheme.sampling.floor=0.1", "fixes scheme.sampling.floor"),
+        ("table2", "*/fedavg", "scheme.sampling.rule=uniform", "nr-0.95/fedavg fixes scheme.sampling.rule"),
+        ("table2", "*/fedavg", "scheme.objective={kind='moon'}", "nr-0.95/fedavg fixes scheme.objective.kind"),
+        ("table2", "*/fedavg", "scheme.aggregation.rule=median", "nr-0.95/fedavg fixes scheme.aggregation.rule"),
+    ],
+)
+def test_what_a_figure_varies_and_a_scheme_is_made_of_is_fixed_there(
+    name: str, only: str, override: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--scale", "smoke", "--only", only, "--set", override, "--out", str(tmp_path / "out"))
+    assert message in refused(capsys, name, *options)
 
 
 def test_overrides_of_chosen_cells_need_not_fit_the_others(tmp_path: Path) -> None:
