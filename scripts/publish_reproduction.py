@@ -70,6 +70,8 @@ def publish(run: Path, commit: str, name: str | None = None, made_by: str | None
     """Copy what is complete, then write the table and the page."""
     plan, cells = planned_cells(run)
     results = root / "results" / (name or name_of(plan))
+    if not any(cell.complete for cell in cells):
+        sys.exit(f"{run}: no cell is complete yet")
     whole = merged(plan, results)
     results.mkdir(parents=True, exist_ok=True)
     write_whole(results / PLAN, (json.dumps(whole, indent=2) + "\n").encode())

@@ -63,6 +63,14 @@ def test_cells_are_published_as_they_get_complete(reproduced: Path, tmp_path: Pa
     run = Path(shutil.copytree(reproduced, tmp_path / "run"))
     metrics = run / "nr-0.98/isfl-0.05/seed-0/metrics.jsonl"
     whole = metrics.read_text()
+    other = run / "nr-0.98/isfedavg/seed-0/metrics.jsonl"
+    for file in (metrics, other):
+        file.rename(file.with_suffix(".later"))
+    with pytest.raises(SystemExit, match="no cell is complete yet"):
+        publish(run, "abc", root=tmp_path)
+    assert not (tmp_path / "results").exists()
+    for file in (metrics, other):
+        file.with_suffix(".later").rename(file)
     metrics.write_text(whole.splitlines(keepends=True)[0])  # the second round is still to come
     results = publish(run, "abc", root=tmp_path)
     assert results == tmp_path / "results" / name
