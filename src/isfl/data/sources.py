@@ -19,7 +19,6 @@ from isfl.data.own import arrays_from, call, read_folders, read_npz, resolve
 from isfl.errors import UserError
 from isfl.schema import Part
 
-
 SMALLEST_STD = 1e-6
 """Dividing by less would leave single precision."""
 
