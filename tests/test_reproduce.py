@@ -547,3 +547,12 @@ def test_data_commands(tmp_path: Path) -> None:
     assert max(map(len, shown.stdout.splitlines())) <= 80 and "…" not in shown.stdout
     wrong = isfl("data", "get", "mnist", cwd=tmp_path)
     assert wrong.returncode == 2 and "data.name is 'mnist'" in wrong.stderr
+
+
+def test_personalisation_moves_the_target_and_nothing_else() -> None:
+    for row in ("pj-is", "isfl-0.05"):
+        configs = [config_from(p.config, "x") for p in plans_of("fig-personal", Setting("half")) if p.label == row]
+        assert [c.target.model_dump() for c in configs] == [
+            {"kind": "local", "weight": weight} for weight in (0.0, 0.25, 0.5, 0.75, 1.0)
+        ]
+        assert len({c.model_dump_json(exclude={"target"}) for c in configs}) == 1

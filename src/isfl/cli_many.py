@@ -77,7 +77,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table2, table3, centralized, fig-convergence, fig-cross, fig-rho, fig-q, fig-cost or fig-sr"
+            help="table2, table3, centralized, "
+            "fig-convergence, fig-cross, fig-rho, fig-q, fig-cost, fig-sr or fig-personal"
         ),
     ],
     scale: Annotated[str, typer.Option(help="smoke, quick, half or paper")] = "quick",

@@ -70,15 +70,17 @@ class Setting:
         public: int | None = None,
         rounds: int = 25,
         training: Raw | None = None,
+        target: Raw | None = None,
     ) -> Plan:
         """A cell. What is named here is what its group and label stand for; the rest follows from the setting."""
         scheme = {"name": scheme} if isinstance(scheme, str) else scheme
-        fixed = {"split": split, "scheme": scheme, "training": training or {}, "data": {"name": data}}
+        named = {"split": split, "scheme": scheme, "training": training or {}} | ({"target": target} if target else {})
+        fixed = {**named, "data": {"name": data}}
         if public is not None:
             fixed["data"]["public"] = public
         parts = {"sampling.rule", "objective.kind", "aggregation.rule", *_keys(SHORTHANDS[scheme["name"]])}
         config = self._base(data, public, rounds)
-        config = _merge(config, {"split": self._split(split), "scheme": scheme, "training": training or {}})
+        config = _merge(config, {**named, "split": self._split(split)})
         if self.by_code:
             config = _merge(config, _by_code(scheme))
         return Plan(group, label, config, frozenset(_keys(fixed)) | {f"scheme.{part}" for part in parts})
@@ -288,6 +290,24 @@ def sampling_ratio(setting: Setting) -> list[Plan]:
     ]
 
 
+def personalisation(setting: Setting) -> list[Plan]:
+    """D_S and every client's own accuracy as the target moves from the global to the local mix (Section V-B's remark).
+
+    The paper proposes it and shows no numbers.
+    """
+    return [
+        setting.plan(
+            f"local={weight:g}",
+            row,
+            setting.mixed(0.98),
+            TABLE2_ROWS[row],
+            target={"kind": "local", "weight": weight},
+        )
+        for weight in (0.0, 0.25, 0.5, 0.75, 1.0)
+        for row in ("pj-is", "isfl-0.05")
+    ]
+
+
 EXPERIMENTS: dict[str, Callable[[Setting], list[Plan]]] = {
     "table2": table2,
     "table3": table3,
@@ -298,6 +318,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], list[Plan]]] = {
     "fig-q": probabilities,
     "fig-cost": cost,
     "fig-sr": sampling_ratio,
+    "fig-personal": personalisation,
 }
 
 

@@ -140,9 +140,7 @@ class NoisedTarget(Part):
     epsilon: float = Field(gt=0, description="the smaller, the more private and the further off")
 
 
-Target = Annotated[
-    GlobalTarget | UniformTarget | LocalTarget | GivenTarget | NoisedTarget, Field(discriminator="kind")
-]
+Target = Annotated[GlobalTarget | UniformTarget | LocalTarget | GivenTarget | NoisedTarget, Field(discriminator="kind")]
 
 
 class Diagnostics(Part):

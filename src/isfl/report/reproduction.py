@@ -23,7 +23,7 @@ from isfl.report.reading import SEPARATOR, FoundRun, read_run
 from isfl.report.remarks import remarks
 from isfl.report.split import convergence_and_split
 from isfl.report.style import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy
-from isfl.report.sweeps import sampling_ratio, sizes
+from isfl.report.sweeps import personalisation, sampling_ratio, sizes
 
 TableOf = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """Headings and rows."""
@@ -250,4 +250,5 @@ PICTURES: dict[str, Callable[[Sequence[FoundRun]], Figure]] = {
     "fig-q": probabilities,
     "fig-cost": sizes,
     "fig-sr": sampling_ratio,
+    "fig-personal": personalisation,
 }

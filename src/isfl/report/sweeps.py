@@ -1,4 +1,4 @@
-"""Figures of finished runs that differ in one setting: sizes of the federation, the sampling ratio."""
+"""Figures of finished runs that differ in one setting: sizes of the federation, the sampling ratio, the target."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ RATIO = Setting(
 )
 
 
+LOCAL = Setting("weight of the local mix", ("target.weight",), lambda run, settings: settings.get("target.weight"))
+
+
 def sizes(runs: Sequence[FoundRun]) -> Figure:
     """Accuracy on `D_S` and extra gradients against `K`, `|D_k|` and `|D_L|`, as far as the runs differ in them."""
     found = {setting: sweeps_of(runs, setting) for setting in (CLIENTS, SAMPLES, PUBLIC)}
@@ -75,6 +78,42 @@ def sampling_ratio(runs: Sequence[FoundRun]) -> Figure:
         _tick_values(axis, sweeps)
     legend_below(figure, _seeds([sweeps]))
     return figure
+
+
+def personalisation(runs: Sequence[FoundRun]) -> Figure:
+    """Accuracy on `D_S`, and on clients' own data (mean, lower quartile, lowest), as the target becomes local."""
+    sweeps = sweeps_of(runs, LOCAL)
+    if not sweeps:
+        raise NotDrawnError("no finished runs differ in target.weight alone")
+    styles = styles_of(sweeps)
+    figure, axes = sheet(1, 2, PAGE, 2.8)
+    for label, sweep in sweeps.items():
+        _draw_accuracy(axes[0, 0], sweep, "accuracy_standard", label, styles[label])
+        values = sorted(sweep)
+        own = [np.concatenate([_own_accuracy(run) for run in sweep[value]]) for value in values]
+        for name, statistic, dashes in OWN:
+            line = [100 * statistic(found) if len(found) else np.nan for found in own]
+            style = {**styles[label], "linestyle": dashes}
+            axes[0, 1].plot(values, line, label=f"{label}, {name}", **style)
+    for axis, what in zip(axes[0], ("accuracy on $D_S$ in %", "clients' own accuracy in %"), strict=True):
+        tidy(axis, "", LOCAL.title, what)
+        _tick_values(axis, sweeps)
+    legend_below(figure, _seeds([sweeps]))
+    return figure
+
+
+OWN: tuple[tuple[str, Callable[[np.ndarray], float], str], ...] = (
+    ("mean of clients", lambda found: float(found.mean()), "-"),
+    ("lower quartile", lambda found: float(np.quantile(found, 0.25)), "--"),
+    ("lowest", lambda found: float(found.min()), ":"),
+)
+
+
+def _own_accuracy(run: FoundRun) -> np.ndarray:
+    """How the last evaluated model does on the data of each client that was measured."""
+    rows = [line.get("client_accuracy") for line in run.evaluated]
+    last = next((row for row in reversed(rows) if isinstance(row, list)), [])
+    return np.array([value for value in last if value is not None], dtype=float)
 
 
 def sweeps_of(runs: Sequence[FoundRun], setting: Setting) -> dict[str, Sweep]:
