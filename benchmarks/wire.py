@@ -15,7 +15,7 @@ from flwr.app import RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from isfl.engines.server import as_trained
-from isfl.federation.aggregation import aggregate
+from isfl.federation.aggregations import aggregate
 from isfl.federation.evaluation import Score
 from isfl.federation.scheme import Scheme
 from isfl.federation.settings import Settings

@@ -15,13 +15,13 @@ from torch import nn
 
 from isfl.engines import LocalEngine
 from isfl.federation import SHORTHANDS, FederationState, Settings, run_round, start
-from isfl.federation import aggregation as aggregation_module
-from isfl.federation import drawing as drawing_module
+from isfl.federation import aggregations as aggregation_module
 from isfl.federation import round as round_module
-from isfl.federation.objectives import calibration, contrastive, representation
+from isfl.federation.objectives.base import calibration
+from isfl.federation.objectives.moon import Moon, contrastive, representation
 from isfl.federation.optimizers import AdamStepper, SGDStepper
 from isfl.federation.round import participants
-from isfl.federation.scheme import Moon
+from isfl.federation.sampling_rules import base as sampling_base
 from isfl.federation.training import batches
 from isfl.federation.values import ClientUpdate, TrainTask, payload_bytes
 from tests.worlds import COUNTS, Meddling, engine_of, federate, last_scores, network, same_bits, settings_of
@@ -86,7 +86,7 @@ def test_uniform_is_on_uniform_data_with_a_shuffled_sampler_is_fedavg(monkeypatc
     even = [(10, 10, 10, 10)] * 3
     plain, _ = federate(settings_of("fedavg"), counts=even)
     monkeypatch.setattr(
-        drawing_module, "draw_by_class", lambda labels, q, size, rng: rng.permutation(len(labels))[:size]
+        sampling_base, "draw_by_class", lambda labels, q, size, rng: rng.permutation(len(labels))[:size]
     )
     uniform, reports = federate(settings_of("uniform-is"), counts=even)
     np.testing.assert_allclose(reports[0].probabilities[0], 0.25)
@@ -218,7 +218,7 @@ def test_the_contrastive_term_by_hand() -> None:
             Moon(mu=2.0, tau=0.5),
         ) as term:
             model(inputs)
-            return float(torch.as_tensor(term(inputs)).detach())
+            return float(torch.as_tensor(term(inputs, inputs, inputs)).detach())
 
     # cosines with (1, 1): 1 with itself, -1 with its opposite; tau = 0.5
     assert seen([1.0, 1.0], [-1.0, -1.0]) == pytest.approx(2.0 * np.log1p(np.exp(-4.0)), rel=1e-5)

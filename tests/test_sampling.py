@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from isfl import ClassSampler
-from isfl.federation.drawing import (
-    Stream,
-    class_probabilities,
-    epoch_size,
-    epochs_by_class,
-    epochs_by_sample,
-)
-from isfl.federation.scheme import Sampling, Scheme
+from isfl.data import Dataset
+from isfl.federation.sampling_rules import LocalData, SamplingRule, Stream
+from isfl.federation.sampling_rules import gradient_norm as gradient_norm_module
+from isfl.federation.scheme import Scheme
+from isfl.federation.training import epoch_size
+from isfl.sampling import Indices
+from isfl.theory.arrays import Array
 
 LABELS = np.repeat([0, 1, 3], [50, 7, 20])
 """No sample of class 2."""
@@ -26,8 +26,14 @@ UNLIKELY = 1e-4
 """Draws are a fixed function of the seed: these p-values never change."""
 
 
-def rule_of(name: str) -> Sampling:
+def rule_of(name: str) -> SamplingRule:
     return Scheme.model_validate(name).sampling
+
+
+def drawn_by(rule: SamplingRule, q: Array, size: int, stream: Stream, epoch: int = 0) -> Indices:
+    """Samples of one epoch of a client with `LABELS`."""
+    data = Dataset(torch.zeros(len(LABELS), 2), torch.from_numpy(LABELS), 4)
+    return rule.draws(LocalData(nn.Linear(2, 4), data, q, size, stream)).indices(epoch)
 
 
 def test_class_frequencies_match_the_probabilities() -> None:
@@ -55,28 +61,31 @@ def test_each_scheme_draws_by_its_own_probabilities(scheme: str) -> None:
         "calibrated": np.array([50**0.5, 7**0.5, 0, 20**0.5]),
         "isfl": counts / 77,
     }[scheme]
-    q = class_probabilities(rule, counts, target)
+    q = rule.class_probabilities(counts, target)
     np.testing.assert_allclose(q, expected / expected.sum())
-    drawn = LABELS[epochs_by_class(rule, LABELS, q, MANY, Stream(0, 1, 0))(0)]
+    drawn = LABELS[drawn_by(rule, q, MANY, Stream(0, 1, 0))]
     seen = np.bincount(drawn, minlength=4)[[0, 1, 3]]
     assert chisquare(seen, MANY * q[[0, 1, 3]]).pvalue > UNLIKELY
 
 
 def test_fedavg_visits_every_sample_once_an_epoch_in_another_order_each_time() -> None:
-    draw = epochs_by_class(rule_of("fedavg"), LABELS, np.full(4, 0.25), len(LABELS), Stream(0, 1, 0))
-    np.testing.assert_array_equal(np.sort(draw(0)), np.arange(len(LABELS)))
-    assert not np.array_equal(draw(0), draw(1))
+    first, second = (
+        drawn_by(rule_of("fedavg"), np.full(4, 0.25), len(LABELS), Stream(0, 1, 0), epoch) for epoch in (0, 1)
+    )
+    np.testing.assert_array_equal(np.sort(first), np.arange(len(LABELS)))
+    assert not np.array_equal(first, second)
 
 
-def test_isfedavg_draws_samples_in_proportion_to_their_weight() -> None:
-    weights = np.arange(1.0, 11.0)
-    drawn = epochs_by_sample(weights, MANY, Stream(0, 1, 0))(0)
-    assert chisquare(np.bincount(drawn, minlength=10), MANY * weights / weights.sum()).pvalue > UNLIKELY
+def test_isfedavg_draws_samples_in_proportion_to_their_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.arange(1.0, len(LABELS) + 1)
+    monkeypatch.setattr(gradient_norm_module, "gradient_norm_weights", lambda model, data: weights)
+    drawn = drawn_by(rule_of("isfedavg"), Q, MANY, Stream(0, 2, 0))
+    assert chisquare(np.bincount(drawn, minlength=len(LABELS)), MANY * weights / weights.sum()).pvalue > UNLIKELY
 
 
 def test_draws_are_a_function_of_seed_round_client_and_epoch() -> None:
     def draw(seed: int = 0, round: int = 1, client: int = 0, epoch: int = 0) -> list[int]:
-        return epochs_by_class(rule_of("uniform-is"), LABELS, Q, 50, Stream(seed, round, client))(epoch).tolist()
+        return drawn_by(rule_of("uniform-is"), Q, 50, Stream(seed, round, client), epoch).tolist()
 
     assert draw() == draw()
     assert len({tuple(draw(**change)) for change in ({}, {"seed": 1}, {"round": 2}, {"client": 1}, {"epoch": 1})}) == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 
 import numpy as np
 import pytest
@@ -10,14 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isfl.federation import client as client_module
 from isfl.federation.client import train_client
-from isfl.federation.drawing import Stream, class_probabilities
-from isfl.federation.objectives import contrastive
-from isfl.federation.scheme import GradientNorm, Moon, TargetShares
+from isfl.federation.objectives.moon import Moon, contrastive
+from isfl.federation.sampling_rules import Draws, LocalData
+from isfl.federation.sampling_rules.gradient_norm import GradientNorm
+from isfl.federation.sampling_rules.target import TargetShares
 from isfl.federation.values import ClientMemory, TrainTask, Weights
 from isfl.randomness import Purpose, generator
-from isfl.sampling import Indices
 from isfl.smoothness import sample_gradient_norms
 from isfl.theory.arrays import Array
 from tests.worlds import COUNTS, blobs, federate, network, same_bits, settings_of
@@ -28,19 +27,19 @@ COUNTED, TARGET = np.array([30.0, 6.0, 4.0, 0.0]), np.array([0.1, 0.2, 0.3, 0.4]
 
 
 def test_unnormalised_shares_are_the_local_mix_times_the_target() -> None:
-    found = class_probabilities(TargetShares(normalised=False), COUNTED, TARGET)
+    found = TargetShares(normalised=False).class_probabilities(COUNTED, TARGET)
     np.testing.assert_allclose(found, np.array([3.0, 1.2, 1.2, 0.0]) / 5.4)
-    np.testing.assert_allclose(class_probabilities(TargetShares(), COUNTED, TARGET), np.array([1, 2, 3, 0]) / 6)
+    np.testing.assert_allclose(TargetShares().class_probabilities(COUNTED, TARGET), np.array([1, 2, 3, 0]) / 6)
 
 
 def test_unnormalised_shares_of_a_uniform_target_are_the_local_mix() -> None:
-    found = class_probabilities(TargetShares(normalised=False), COUNTED, np.full(4, 0.25))
+    found = TargetShares(normalised=False).class_probabilities(COUNTED, np.full(4, 0.25))
     np.testing.assert_allclose(found, COUNTED / 40)
 
 
 def test_a_client_without_any_class_of_the_target_draws_its_local_mix() -> None:
     only_the_last = np.array([0.0, 0.0, 0.0, 1.0])
-    found = class_probabilities(TargetShares(normalised=False), COUNTED, only_the_last)
+    found = TargetShares(normalised=False).class_probabilities(COUNTED, only_the_last)
     np.testing.assert_allclose(found, COUNTED / 40)
 
 
@@ -86,18 +85,17 @@ def sample_gradients() -> Tensor:
 
 def updates_by_sample(unbiased: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Array, Tensor]:
     """The probability of every sample, and (N, P) what a step with that sample alone does to the model."""
-    shares: list[Array] = []
-    chosen = 0
+    chosen, real = 0, GradientNorm.draws
+    norms = sample_gradient_norms(network(), *blobs(COUNTS[0], seed=100).everything()).numpy()
 
-    def this_one(by_sample: Array, size: int, stream: Stream) -> Callable[[int], Indices]:
-        shares.append(by_sample)
-        return lambda epoch: np.array([chosen])
+    def this_one(rule: GradientNorm, local: LocalData) -> Draws:
+        return dataclasses.replace(real(rule, local), indices=lambda epoch: np.array([chosen]))
 
-    monkeypatch.setattr(client_module, "epochs_by_sample", this_one)
+    monkeypatch.setattr(GradientNorm, "draws", this_one)
     start, moved = flat(network().state_dict()), []
     for chosen in range(sum(COUNTS[0])):  # noqa: B007 (read by `this_one`)
         moved.append(flat(trained(unbiased)) - start)
-    return shares[0], torch.stack(moved)
+    return norms / norms.sum(), torch.stack(moved)
 
 
 def test_the_expected_step_of_unbiased_isfedavg_is_that_of_the_full_local_gradient(
@@ -185,7 +183,7 @@ def term_of(moon: Moon, global_direction: list[float], previous_direction: list[
     anchors = [{**weights, "direction": torch.tensor(d)} for d in (global_direction, previous_direction)]
     with contrastive(model, anchors[0], anchors[1], moon) as term:
         model(inputs)
-        found = float(torch.as_tensor(term(inputs)).detach())
+        found = float(torch.as_tensor(term(inputs, inputs, inputs)).detach())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     return found
 

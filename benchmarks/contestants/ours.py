@@ -13,7 +13,7 @@ from isfl.data import Dataset
 from isfl.data.dataset import Population
 from isfl.engines import LocalEngine
 from isfl.federation import Settings
-from isfl.federation.aggregation import aggregate
+from isfl.federation.aggregations import aggregate
 from isfl.federation.values import ServerMemory, TrainTask
 from isfl.models.resnet import resnet8
 

@@ -1,8 +1,12 @@
 """The base of everything a user can write into a configuration."""
 
-from typing import Any
+from collections.abc import Sequence
+from functools import reduce
+from importlib import import_module
+from operator import or_
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 class Part(BaseModel):
@@ -18,3 +22,24 @@ def default_choice(key: str, value: str) -> BeforeValidator:
         return {key: value, **given} if isinstance(given, dict) else given
 
     return BeforeValidator(fill)
+
+
+Base = TypeVar("Base", bound=Part)
+
+
+def choices_in(package: str, files: Sequence[str], base: type[Base]) -> tuple[type[Base], ...]:
+    """The subclasses of `base` that these files of a package define, in the order given."""
+    found: list[type[Base]] = []
+    for name in files:
+        module = import_module(f"{package}.{name}")
+        found += [
+            item
+            for item in vars(module).values()
+            if isinstance(item, type) and issubclass(item, base) and item.__module__ == module.__name__
+        ]
+    return tuple(found)
+
+
+def one_of(choices: Sequence[type[Part]], key: str) -> Any:
+    """The type of a table that is one of these kinds, told by `key`."""
+    return Annotated[reduce(or_, choices), Field(discriminator=key)]

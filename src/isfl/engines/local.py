@@ -14,7 +14,7 @@ from isfl.engines.memories import Remembered, recall
 from isfl.engines.server import ServerSide
 from isfl.federation.client import introduce
 from isfl.federation.evaluation import ClassScores, Score, score
-from isfl.federation.renewal import known_row, own_probabilities
+from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientMemory,
@@ -88,7 +88,7 @@ class LocalEngine(ServerSide):
             counts = data.class_counts.astype(np.float64)
             drawn = None if lipschitz is not None else self.memories.get(k, Remembered()).small.probabilities
             if drawn is None:
-                drawn = own_probabilities(rule, counts, target[k], known_row(lipschitz, k))
+                drawn = rule.own_probabilities(counts, target[k], known_row(lipschitz, k))
             seen[k] = Observation(drawn, counts / len(data))
         return seen
 

@@ -16,14 +16,13 @@ from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset
 from isfl.data.transforms import augmentation
-from isfl.federation.drawing import Stream, epoch_size, epochs_by_class, epochs_by_sample
 from isfl.federation.initial import initialise
 from isfl.federation.normalization import only, statistic_names, without
-from isfl.federation.objectives import calibration, loss_term
-from isfl.federation.renewal import own_probabilities, renew
-from isfl.federation.scheme import GradientNorm, Moon
+from isfl.federation.objectives import LocalTraining
+from isfl.federation.sampling_rules import LocalData, Stream
+from isfl.federation.sampling_rules.isfl import renew
 from isfl.federation.settings import NoisedTarget, Settings
-from isfl.federation.training import train
+from isfl.federation.training import Slots, epoch_size, train
 from isfl.federation.values import (
     ClientMemory,
     ClientProfile,
@@ -34,7 +33,7 @@ from isfl.federation.values import (
     Weights,
 )
 from isfl.randomness import Purpose, torch_randomness
-from isfl.smoothness import estimate_lipschitz, sample_gradient_norms
+from isfl.smoothness import estimate_lipschitz
 from isfl.theory.arrays import Array
 
 
@@ -61,37 +60,28 @@ def train_client(
     if training.initial_models == "independent" and task.round == 1:
         initialise(model, settings.seed, task.client)
 
-    stream = Stream(settings.seed, task.round, task.client)
-    size, labels = epoch_size(len(data), training.sampling_ratio), data.labels.numpy()
-    probabilities = _probabilities(task, data, settings, memory)
-    evaluations, loss_weights = 0, None
-    if isinstance(scheme.sampling, GradientNorm) and task.round > 1:
-        weights = _by_gradient_norm(model, data)
-        by_sample = weights / weights.sum()
-        probabilities = np.asarray(np.bincount(labels, by_sample, data.num_classes), dtype=np.float64)
-        draw, evaluations = epochs_by_sample(by_sample, size, stream), len(data)
-        if scheme.sampling.unbiased:
-            loss_weights = torch.from_numpy(1.0 / (len(data) * np.where(by_sample > 0, by_sample, 1.0))).float()
-    else:
-        draw = epochs_by_class(scheme.sampling, labels, probabilities, size, stream)
+    counts = data.class_counts.astype(np.float64)
+    size, stream = epoch_size(len(data), training.sampling_ratio), Stream(settings.seed, task.round, task.client)
+    draws = scheme.sampling.draws(LocalData(model, data, _probabilities(task, counts, settings, memory), size, stream))
     sampling_seconds = time.perf_counter() - start
 
-    offset = calibration(probabilities, task.target) if scheme.objective.calibrate else None
+    local = LocalTraining(model, task.model, memory.local_model, draws.probabilities, task.target, counts)
     with (
         torch_randomness(settings.seed, Purpose.DROPOUT, round=task.round, client=task.client),
-        loss_term(scheme.objective, model, task.model, memory.local_model) as term,
+        scheme.objective.term(local) as term,
     ):
         result = train(
             model,
             data,
-            draw,
             training,
-            training.optimizer_in(task.round),
-            augment=augmentation(training.augment, settings.seed, task.round, task.client),
-            loss_weights=loss_weights,
-            logit_offset=offset,
-            term=term,
-            measure_noise=settings.diagnostics.bound,
+            Slots(
+                draws=draws,
+                augment=augmentation(training.augment, settings.seed, task.round, task.client),
+                optimizer=training.optimizer_in(task.round),
+                logit_shift=scheme.objective.logit_shift(local),
+                term=term,
+                measure_noise=settings.diagnostics.bound,
+            ),
         )
 
     trained: Weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
@@ -101,20 +91,20 @@ def train_client(
         model=without(trained, statistics),
         train_loss=result.loss,
         training_evaluations=result.samples,
-        sampling_evaluations=evaluations,
+        sampling_evaluations=draws.evaluations,
         training_seconds=time.perf_counter() - start - sampling_seconds - result.noise_seconds,
         sampling_seconds=sampling_seconds,
         diagnostic_seconds=result.noise_seconds,
         gradient_norm=result.gradient_norm,
         gradient_variance=result.gradient_variance,
     )
-    remembers = isinstance(scheme.objective, Moon) or settings.measures_at_client
+    remembers = scheme.objective.keeps_local_model or settings.measures_at_client
     finite = all(bool(torch.isfinite(value).all()) for value in trained.values())
     return update, ClientMemory(
         # A model that diverged is refused by the server; remembered, it would spoil every round to come.
         local_model=(trained if finite else memory.local_model) if remembers else None,
         statistics=only(trained, statistics) if finite else memory.statistics,
-        probabilities=probabilities,
+        probabilities=draws.probabilities,
     )
 
 
@@ -146,23 +136,14 @@ def renew_at_client(
     return report, replace(memory, probabilities=result.probabilities[0])
 
 
-def _probabilities(task: TrainTask, data: Dataset, settings: Settings, memory: ClientMemory) -> Array:
+def _probabilities(task: TrainTask, counts: Array, settings: Settings, memory: ClientMemory) -> Array:
     """What the server sent, what follows from the Lipschitz values it sent, what the client remembers from its own
     renewal, or what the rule starts with."""
     if task.probabilities is not None:
         return task.probabilities
     if settings.measures_at_client and memory.probabilities is not None:
         return memory.probabilities
-    return own_probabilities(
-        settings.scheme.sampling, data.class_counts.astype(np.float64), task.target, task.lipschitz
-    )
-
-
-def _by_gradient_norm(model: nn.Module, data: Dataset) -> Array:
-    """ISFedAvg's weights. Samples whose gradient is not finite get none; if nothing is left, all get the same."""
-    norms = sample_gradient_norms(model, *_on(model, data)).numpy()
-    weights = np.where(np.isfinite(norms), norms, 0.0)
-    return weights if weights.sum() > 0 else np.ones(len(data))
+    return settings.scheme.sampling.own_probabilities(counts, task.target, task.lipschitz)
 
 
 def _on(model: nn.Module, data: Dataset) -> tuple[Tensor, Tensor]:

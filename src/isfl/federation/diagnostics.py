@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from isfl.federation.aggregation import client_weights
 from isfl.federation.interface import Engine
 from isfl.federation.measuring import Measured
 from isfl.federation.settings import Settings, Training
@@ -80,7 +79,7 @@ def _drift(
     state: FederationState, updates: Sequence[ClientUpdate], settings: Settings, parameters: frozenset[str]
 ) -> Drift | None:
     """Lemma 1: measured drifts beside their bounds, for the client with the largest ratio of the two."""
-    weights = client_weights(settings.scheme.aggregation, [u.num_samples for u in updates])
+    weights = settings.scheme.aggregation.client_weights([u.num_samples for u in updates])
     norms, variances = _by_step(updates, settings.training)
     bounds = drift_bound(_learning_rate(state, settings), norms, variances, weights)
     measured = squared_drifts(updates, weights, parameters)
@@ -123,7 +122,7 @@ def _bound(
         learning_rate=_learning_rate(state, settings),
         local_steps=len(norms),
         num_classes=len(target),
-        weights=client_weights(settings.scheme.aggregation, [u.num_samples for u in present]),
+        weights=settings.scheme.aggregation.client_weights([u.num_samples for u in present]),
         rho=measured.rho_used[known],
         gradient_norm=norms,
         variance=variances,

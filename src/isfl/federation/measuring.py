@@ -20,8 +20,7 @@ import numpy as np
 from isfl.federation.admission import renewal_refusal
 from isfl.federation.interface import Engine
 from isfl.federation.normalization import only
-from isfl.federation.renewal import renew
-from isfl.federation.scheme import ImportanceSampling
+from isfl.federation.sampling_rules.isfl import ImportanceSampling, renew
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientUpdate,

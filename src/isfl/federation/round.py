@@ -15,14 +15,13 @@ import torch
 
 from isfl.errors import UserError
 from isfl.federation.admission import cost_refusal, profile_refusal, update_refusal
-from isfl.federation.aggregation import aggregate
+from isfl.federation.aggregations import aggregate
 from isfl.federation.diagnostics import NOTHING, Drift, diagnose
-from isfl.federation.drawing import class_probabilities
 from isfl.federation.evaluation import ClassScores, Score
 from isfl.federation.interface import Engine, ModelFacts
 from isfl.federation.measuring import Measured, measure_and_renew
 from isfl.federation.normalization import without
-from isfl.federation.renewal import known_row
+from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.settings import NoisedTarget, Settings
 from isfl.federation.targets import target_shares
 from isfl.federation.values import ClientUpdate, FederationState, Observation, Refusal, TrainTask, payload_bytes
@@ -89,7 +88,7 @@ def start(settings: Settings, engine: Engine) -> FederationState:
     rule = settings.importance_sampling
     probabilities = None
     if rule is not None and counts is not None:
-        probabilities = np.stack([class_probabilities(rule, c, t) for c, t in zip(counts, target, strict=True)])
+        probabilities = np.stack([rule.class_probabilities(c, t) for c, t in zip(counts, target, strict=True)])
     told = settings.solves_at_client and not settings.measures_at_client
     return FederationState(
         round=0,

@@ -8,8 +8,9 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from isfl.data.transforms import Transform
+from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.schedules import Constant, Schedule, Step, learning_rate_factor
-from isfl.federation.scheme import ImportanceSampling, Scheme
+from isfl.federation.scheme import Scheme
 from isfl.schema import Part, default_choice
 from isfl.smoothness import Method
 from isfl.theory.arrays import shares

@@ -6,7 +6,7 @@ It has slots for what draws the samples, what is done to a batch, how samples ar
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset
 from isfl.data.transforms import Augmentation
-from isfl.federation.drawing import epoch_size
 from isfl.federation.normalization import frozen_statistics
 from isfl.federation.objectives import LossTerm
 from isfl.federation.optimizers import new_optimizer
+from isfl.federation.sampling_rules import Draws
 from isfl.federation.settings import Optimizer, Training
 from isfl.sampling import Indices
 from isfl.theory.arrays import Array
@@ -36,48 +36,47 @@ class TrainingStatistics:
     """What measuring the gradients took."""
 
 
-def train(
-    model: nn.Module,
-    data: Dataset,
-    draw: Callable[[int], Indices],
-    training: Training,
-    optimizer_settings: Optimizer,
-    *,
-    augment: Augmentation | None,
-    loss_weights: Tensor | None,
-    logit_offset: Tensor | None,
-    term: LossTerm,
-    measure_noise: bool,
-) -> TrainingStatistics:
-    """Train `model` in place for `training.local_epochs` epochs with a new optimiser.
+@dataclass(frozen=True)
+class Slots:
+    """What a scheme puts into the training loop."""
 
-    `draw(epoch)` gives the indices of an epoch in the order they are used, `augment(epoch)` what is done to its
-    batches. Each sample's cross-entropy counts `loss_weights` times (N numbers, default 1), with logits shifted by
-    `logit_offset` (prior calibration); `term(inputs)` is added to the mean over the batch. Norm and variance of the
-    gradients are measured where `measure_noise` asks for it.
-    """
+    draws: Draws
+    """Which samples an epoch uses, and what the loss of each counts."""
+    augment: Augmentation | None
+    """What is done to the batches of an epoch."""
+    optimizer: Optimizer
+    logit_shift: Tensor | None
+    """(C,) added to the logits before the cross-entropy (prior calibration, FedLC)."""
+    term: LossTerm
+    """`term(inputs, logits, labels)` is added to the mean cross-entropy of a batch."""
+    measure_noise: bool
+    """Whether norm and variance of the gradients are measured."""
+
+
+def train(model: nn.Module, data: Dataset, training: Training, slots: Slots) -> TrainingStatistics:
+    """Train `model` in place for `training.local_epochs` epochs with a new optimiser."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = new_optimizer(optimizer_settings, parameters)
+    optimizer = new_optimizer(slots.optimizer, parameters)
     device = parameters[0].device
-    if logit_offset is not None:
-        logit_offset = logit_offset.to(device)
+    shift = None if slots.logit_shift is None else slots.logit_shift.to(device)
+    loss_weights = slots.draws.loss_weights
     model.train()
     total, samples, noise_seconds = 0.0, 0, 0.0
     norms, variances = [], []
     for epoch in range(training.local_epochs):
-        noise = GradientNoise(parameters) if measure_noise else None
-        transform = None if augment is None else augment(epoch)
-        for batch in batches(draw(epoch), training.batch_size, training.drop_last):
+        noise = GradientNoise(parameters) if slots.measure_noise else None
+        transform = None if slots.augment is None else slots.augment(epoch)
+        for batch in batches(slots.draws.indices(epoch), training.batch_size, training.drop_last):
             inputs, labels = (part.to(device) for part in data.batch(batch, transform))
             with frozen_statistics(model, frozen=len(labels) == 1):
                 logits = model(inputs)
-            shifted = logits if logit_offset is None else logits + logit_offset
+            shifted = logits if shift is None else logits + shift
             if loss_weights is None:
                 entropy = F.cross_entropy(shifted, labels)
             else:
                 weights = loss_weights[torch.from_numpy(batch)].to(device)
                 entropy = (weights * F.cross_entropy(shifted, labels, reduction="none")).mean()
-            loss = entropy + term(inputs)
+            loss = entropy + slots.term(inputs, logits, labels)
             for parameter in parameters:
                 parameter.grad = None
             loss.backward()  # type: ignore[no-untyped-call]
@@ -94,10 +93,15 @@ def train(
     return TrainingStatistics(
         loss=total / samples,
         samples=samples,
-        gradient_norm=np.array(norms) if measure_noise else None,
-        gradient_variance=np.array(variances) if measure_noise else None,
+        gradient_norm=np.array(norms) if slots.measure_noise else None,
+        gradient_variance=np.array(variances) if slots.measure_noise else None,
         noise_seconds=noise_seconds,
     )
+
+
+def epoch_size(num_samples: int, sampling_ratio: float) -> int:
+    """`floor(SR * |D_k|)`, at least one sample."""
+    return max(1, int(np.floor(sampling_ratio * num_samples)))
 
 
 def steps_per_epoch(num_samples: int, training: Training) -> int:

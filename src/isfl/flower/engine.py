@@ -16,8 +16,7 @@ from isfl.errors import UserError
 from isfl.experiment.config import Config
 from isfl.experiment.run import Problem
 from isfl.federation.evaluation import ClassScores, Score
-from isfl.federation.renewal import known_row, own_probabilities
-from isfl.federation.scheme import GradientNorm
+from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.values import (
     ClientProfile,
     ClientUpdate,
@@ -122,8 +121,8 @@ class FlowerEngine(ServerSide):
                 continue
             if lipschitz is None and memory is not None and memory.probabilities is not None:
                 seen[client] = Observation(memory.probabilities, counts / counts.sum())
-            elif not isinstance(rule, GradientNorm):
-                drawn = own_probabilities(rule, counts, target[client], known_row(lipschitz, client))
+            elif not rule.from_local_model:
+                drawn = rule.own_probabilities(counts, target[client], known_row(lipschitz, client))
                 seen[client] = Observation(drawn, counts / counts.sum())
         return seen
 

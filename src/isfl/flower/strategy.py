@@ -19,9 +19,7 @@ from flwr.supercore import log
 from torch import Tensor, nn
 
 from isfl.errors import UserError
-from isfl.federation.drawing import class_probabilities
-from isfl.federation.renewal import renew
-from isfl.federation.scheme import ImportanceSampling
+from isfl.federation.sampling_rules.isfl import ImportanceSampling, renew
 from isfl.randomness import Purpose, generator
 from isfl.sampling import ClassSampler
 from isfl.smoothness import estimate_lipschitz
@@ -106,7 +104,7 @@ class ISFL(FedAvg):
         total = np.sum(list(self.counts.values()), axis=0)
         target = total / total.sum()
         for node in models.keys() - self.probabilities.keys():
-            self.probabilities[node] = class_probabilities(self.rule, self.counts[node], target)
+            self.probabilities[node] = self.rule.class_probabilities(self.counts[node], target)
         counts = np.stack([self.counts[node] for node in models])
         estimate = estimate_lipschitz(
             list(models.values()), self._loaded(arrays), *self.public, self.num_classes, method=self.rule.estimator

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isfl.data.counts import ClassCounts
-from isfl.federation.drawing import class_probabilities
-from isfl.federation.scheme import ImportanceSampling, Scheme
+from isfl.federation.sampling_rules.isfl import ImportanceSampling
+from isfl.federation.scheme import Scheme
 from isfl.federation.settings import GlobalTarget, Target
 from isfl.federation.targets import target_shares
 from isfl.federation.values import ClientProfile
@@ -131,7 +131,7 @@ class _World:
 
     def by_counts(self, scheme: str) -> Draws:
         rule = Scheme.model_validate(scheme).sampling
-        rows = [class_probabilities(rule, n, p) for n, p in zip(self.counts, self.target, strict=True)]
+        rows = [rule.class_probabilities(n, p) for n, p in zip(self.counts, self.target, strict=True)]
         return self._worth(scheme, np.stack(rows))
 
     def isfl(self, name: str, solver: SolverName, floor: float, target_floor: float) -> Draws:

@@ -13,7 +13,7 @@ from isfl.data.counts import ClassCounts, federation_of, read_counts, read_lipsc
 from isfl.data.tables import number
 from isfl.errors import UserError
 from isfl.experiment.config import Config, load_config
-from isfl.federation.scheme import ImportanceSampling
+from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.settings import GivenTarget, GlobalTarget, Target, UniformTarget
 from isfl.report.diagnosis import Question
 

@@ -1,0 +1,56 @@
+"""From the clients' models to the next global model: one file per aggregation, with settings, function and citation.
+
+To add an aggregation, write a file with a subclass of `Aggregation` and add its name to `FILES`.
+
+Sums run in double precision and in the order given; `run_round` gives them by client id, so that the result does not
+depend on who answered first. Server optimisers move parameters only; BatchNorm statistics are averaged (a running
+variance must stay one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from isfl.federation.aggregations.base import Aggregation
+from isfl.federation.values import ClientUpdate, ServerMemory, Weights
+from isfl.schema import choices_in, one_of
+
+FILES = (
+    "mean",
+    "momentum",
+    "adam",
+    "median",
+    "trimmed_mean",
+)
+AGGREGATIONS = choices_in(__name__, FILES, Aggregation)
+
+if TYPE_CHECKING:
+    AnyAggregation = Aggregation
+else:
+    AnyAggregation = one_of(AGGREGATIONS, "rule")
+
+
+def aggregate(
+    rule: Aggregation,
+    current: Weights,
+    updates: Sequence[ClientUpdate],
+    memory: ServerMemory,
+    parameters: frozenset[str],
+) -> tuple[Weights, ServerMemory]:
+    """The next global model and the server's buffers; `parameters` names what an optimiser may move."""
+    weights = rule.client_weights([update.num_samples for update in updates])
+    combined: Weights = {}
+    for name in updates[0].model:
+        values = [update.model[name] for update in updates]
+        if values[0].is_floating_point():
+            combined[name] = rule.combine(values, weights).to(values[0].dtype)
+        else:
+            combined[name] = torch.stack(values).amax(dim=0)  # counters, such as BatchNorm's number of batches
+    moved, memory = rule.step(current, combined, memory, parameters & combined.keys())
+    return {**current, **combined, **moved}, memory
+
+
+__all__ = ["AGGREGATIONS", "Aggregation", "AnyAggregation", "aggregate"]

@@ -1,0 +1,85 @@
+"""What a sampling rule offers: its settings, the class probabilities it begins with, and how it draws."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from isfl.data.dataset import Dataset
+from isfl.randomness import Purpose, generator
+from isfl.sampling import Indices, draw_by_class
+from isfl.schema import Part
+from isfl.theory.arrays import Array
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Whose draws these are: the name of a random stream."""
+
+    seed: int
+    round: int
+    client: int
+
+    def epoch(self, number: int) -> np.random.Generator:
+        """The generator for the draws of one local epoch."""
+        return generator(self.seed, Purpose.DRAWING, round=self.round, client=self.client, epoch=number)
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """What a rule may look at: the model the client starts from, its data, and the probabilities in force."""
+
+    model: nn.Module
+    data: Dataset
+    probabilities: Array
+    """(C,) `q^k`."""
+    size: int
+    """Samples of an epoch."""
+    stream: Stream
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What a client trains on in one round."""
+
+    indices: Callable[[int], Indices]
+    """From the number of an epoch to the samples it uses, in order."""
+    probabilities: Array
+    """(C,) how often each class is drawn."""
+    evaluations: int = 0
+    """Gradient evaluations that finding this took."""
+    loss_weights: Tensor | None = None
+    """(N,) what the loss of each local sample counts; None for 1."""
+
+
+class SamplingRule(Part):
+    """The base of all rules. Every importance sampling draws with replacement, classes by `q^k`."""
+
+    names: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Schemes of the literature that consist of this rule: name -> its settings there."""
+    from_local_model: ClassVar[bool] = False
+    """Whether the probabilities follow from the client's own gradients, so that nobody else can know them."""
+
+    rule: str
+
+    @abstractmethod
+    def class_probabilities(self, counts: Array, target: Array) -> Array:
+        """(C,) what a client with these class counts draws with, before anything is measured."""
+
+    def own_probabilities(self, counts: Array, target: Array, lipschitz: Array | None) -> Array:
+        """(C,) the same for a client that was sent Lipschitz values, which most rules do not use."""
+        return self.class_probabilities(counts, target)
+
+    def draws(self, local: LocalData) -> Draws:
+        """How the client draws in this round: by class, with replacement."""
+        labels = local.data.labels.numpy()
+
+        def indices(epoch: int) -> Indices:
+            return draw_by_class(labels, local.probabilities, local.size, local.stream.epoch(epoch))
+
+        return Draws(indices, local.probabilities)

@@ -1,0 +1,113 @@
+"""ISFL: Zhu, Shi, Fan, Peng, Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local Importance Sampling",
+IEEE Internet of Things Journal 2024. New probabilities from Lipschitz values, by the same function at the server and at
+the client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from isfl.federation.sampling_rules.base import SamplingRule
+from isfl.federation.sampling_rules.target import target_on_support
+from isfl.smoothness import Method
+from isfl.theory.arrays import Array
+from isfl.theory.probabilities import SolverName, sampling_probabilities
+from isfl.theory.rho import rho
+
+
+class ImportanceSampling(SamplingRule):
+    """ISFL: probabilities from target shares and Lipschitz values, renewed each round."""
+
+    names: ClassVar[dict[str, dict[str, Any]]] = {"isfl": {}}
+    rule: Literal["isfl"] = "isfl"
+    solver: SolverName = Field(
+        "paper", description="the paper's rule, or the exact minimum of rho, which needs a target_floor to be a policy"
+    )
+    floor: float = Field(0.05, ge=0, le=1, description="lowest IS weight: q_i >= floor * p^k_i")
+    target_floor: float = Field(0.0, ge=0, le=1, description="q_i >= target_floor * p_i")
+    estimator: Method = Field(
+        "exact",
+        description="how L is measured: by its definition, on class means, or on the output layer alone (cheapest)",
+    )
+    where: Literal["server", "client"] = Field(
+        "server", description="who computes the probabilities; at the client, class counts never leave it"
+    )
+    lipschitz_at: Literal["server", "client"] = Field(
+        "server",
+        description="who measures L; with `where = 'client'` the server sends each client its values, or the client "
+        "measures its own (where the server sees only sums of models), which takes the model down once more",
+    )
+    reference: Literal["after", "before"] = Field(
+        "after", description="compare local models with the global model after (paper) or before the aggregation"
+    )
+    first_round: Literal["local", "target"] = Field(
+        "local", description="what the first round draws by: the local mix (weights of 1) or the target shares"
+    )
+
+    @model_validator(mode="after")
+    def _floors_can_be_met(self) -> ImportanceSampling:
+        if self.floor + self.target_floor > 1:
+            raise ValueError(f"floor + target_floor is {self.floor + self.target_floor:g}; it must not exceed 1")
+        return self
+
+    @model_validator(mode="after")
+    def _measured_where_it_is_used(self) -> ImportanceSampling:
+        if self.lipschitz_at == "client" and self.where == "server":
+            raise ValueError("lipschitz_at = 'client' is for clients that solve for themselves; set where = 'client'")
+        return self
+
+    def class_probabilities(self, counts: Array, target: Array) -> Array:
+        """The local mix (weights of 1, as in Algorithm 2), or the target shares."""
+        return target_on_support(counts, target) if self.first_round == "target" else counts / counts.sum()
+
+    def own_probabilities(self, counts: Array, target: Array, lipschitz: Array | None) -> Array:
+        """What follows from the Lipschitz values the client was sent; without any, what it begins with."""
+        first = self.class_probabilities(counts, target)
+        if lipschitz is None:
+            return first
+        shares = counts / counts.sum()
+        return np.asarray(renew(self, target[None], shares[None], first[None], lipschitz[None]).probabilities[0])
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """For n clients: the probabilities they draw with next, and what the ones they used were worth."""
+
+    probabilities: Array
+    """(n, C)."""
+    rho_used: Array
+    """(n,) `rho` of the probabilities that were in use, NaN where `L` is unknown."""
+    rho_paper: Array
+    rho_minimum: Array
+
+
+def known_row(lipschitz: Array | None, client: int) -> Array | None:
+    """A client's row of (K, C) Lipschitz values, if any of it is known."""
+    return None if lipschitz is None or not np.isfinite(lipschitz[client]).any() else lipschitz[client]
+
+
+def renew(rule: ImportanceSampling, target: Array, local: Array, used: Array, lipschitz: Array) -> Renewal:
+    """Solve problem P for n clients; all arrays are (n, C).
+
+    A client without any known `L` (its model equals the global one, or no gradient was finite) keeps the
+    probabilities it had.
+    """
+    floors = {"floor": rule.floor, "target_floor": rule.target_floor}
+    by_solver = {
+        "paper": sampling_probabilities(target, local, lipschitz, solver="paper", **floors),
+        "exact": sampling_probabilities(target, local, lipschitz, solver="exact", **floors),
+    }
+    known = np.asarray(np.isfinite(lipschitz).any(axis=1))
+
+    def factor(q: Array) -> Array:
+        return np.where(known, rho(q, target, lipschitz), np.nan)
+
+    return Renewal(
+        probabilities=np.where(known[:, None], by_solver[rule.solver], used),
+        rho_used=factor(used),
+        rho_paper=factor(by_solver["paper"]),
+        rho_minimum=factor(by_solver["exact"]),
+    )

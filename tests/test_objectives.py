@@ -1,0 +1,95 @@
+"""FedLC and FedNTD against their formulas, written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from isfl.federation.objectives import LocalTraining
+from isfl.federation.objectives.base import calibration
+from isfl.federation.objectives.fedlc import FedLC, margins
+from isfl.federation.objectives.fedntd import FedNTD, not_true_divergence
+from tests.worlds import COUNTS, federate, network, same_bits, settings_of
+
+LOGITS = torch.tensor([[2.0, -1.0, 0.5, 0.0], [0.0, 1.0, 1.5, -2.0]])
+TEACHER = torch.tensor([[0.0, 1.0, 0.0, 2.0], [1.0, 0.0, -1.0, 0.5]])
+LABELS = torch.tensor([0, 2])
+
+
+def local(**changes: object) -> LocalTraining:
+    model = network()
+    given: dict[str, object] = {
+        "model": model,
+        "global_model": {name: value.clone() for name, value in model.state_dict().items()},
+        "previous": None,
+        "probabilities": np.array([0.4, 0.3, 0.2, 0.1]),
+        "target": np.full(4, 0.25),
+        "counts": np.array([16.0, 81.0, 1.0, 0.0]),
+    }
+    return LocalTraining(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_the_margins_of_fedlc_by_hand() -> None:
+    """16^(-1/4) = 1/2, 81^(-1/4) = 1/3; a class without samples has a margin that takes it out of the softmax."""
+    torch.testing.assert_close(
+        margins(np.array([16.0, 81.0, 1.0, 0.0]), 2.0), torch.tensor([-1.0, -2 / 3, -2.0, -200.0])
+    )
+    shift = FedLC(tau=2.0).logit_shift(local())
+    assert shift is not None
+    assert float(F.softmax(LOGITS + shift, 1)[:, 3].max()) < 1e-30
+
+
+def test_fedlc_with_calibration_adds_both_shifts() -> None:
+    at = local()
+    both, alone = FedLC(calibrate=True).logit_shift(at), FedLC().logit_shift(at)
+    assert both is not None and alone is not None
+    torch.testing.assert_close(both, alone + calibration(at.probabilities, at.target))
+
+
+@pytest.mark.parametrize("tau", [1.0, 3.0])
+def test_the_divergence_of_fedntd_by_hand(tau: float) -> None:
+    """Class by class, with the true class left out of both softmaxes."""
+    expected = 0.0
+    for logits, teacher, label in zip(LOGITS.tolist(), TEACHER.tolist(), LABELS.tolist(), strict=True):
+        others = [i for i in range(4) if i != label]
+        ours, theirs = (np.exp(np.array([values[i] for i in others]) / tau) for values in (logits, teacher))
+        ours, theirs = ours / ours.sum(), theirs / theirs.sum()
+        expected += float((theirs * np.log(theirs / ours)).sum()) / 2
+    assert float(not_true_divergence(LOGITS, TEACHER, LABELS, tau)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_fedntd_does_not_look_at_the_true_class() -> None:
+    changed = LOGITS.clone()
+    changed[torch.arange(2), LABELS] += 7.0
+    before, after = (not_true_divergence(values, TEACHER, LABELS, 1.0) for values in (LOGITS, changed))
+    torch.testing.assert_close(before, after)
+
+
+def test_fedntd_costs_nothing_at_the_global_model_and_with_two_classes() -> None:
+    at, inputs = local(), torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    with FedNTD().term(at) as term:
+        logits = at.model(inputs).detach()
+        assert float(term(inputs, logits, torch.tensor([0, 1, 2, 3, 0]))) == pytest.approx(0.0, abs=1e-6)
+    assert float(not_true_divergence(LOGITS[:, :2], TEACHER[:, :2], torch.tensor([0, 1]), 1.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "scheme", [{"name": "fedlc", "objective": {"tau": 0.0}}, {"name": "fedntd", "objective": {"beta": 0.0}}]
+)
+def test_an_objective_of_weight_zero_is_fedavg(scheme: object) -> None:
+    state, _ = federate(settings_of(scheme))
+    plain, _ = federate(settings_of("fedavg"))
+    assert same_bits(state, plain)
+
+
+def test_fedntd_keeps_clients_closer_to_the_global_model() -> None:
+    def drift(beta: float) -> float:
+        scheme = {"name": "fedntd", "objective": {"beta": beta}}
+        training = {"rounds": 3, "optimizer": {"kind": "sgd", "lr": 0.1}}
+        _, reports = federate(settings_of(scheme, training=training, diagnostics={"bound": True}), counts=COUNTS)
+        assert reports[-1].drift is not None
+        return reports[-1].drift.measured
+
+    assert drift(5.0) < drift(0.0)
