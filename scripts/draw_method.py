@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from isfl.experiment.config import demo_config
 from isfl.experiment.run import prepare
-from isfl.report.style import COLOURS, tidy
+from isfl.plotting import COLOURS, tidy
 from isfl.theory import sampling_probabilities
 from isfl.theory.arrays import Array
 from isfl.theory.rho import rho_of

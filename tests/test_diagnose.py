@@ -15,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from isfl.diagnose import advice
+from isfl.diagnose.advice import Advice, advise
+from isfl.diagnose.diagnosis import Diagnosis, Question, diagnose
+from isfl.diagnose.input import Options, question_from
+from isfl.diagnose.picture import draw_diagnosis
+from isfl.diagnose.serialise import plain
+from isfl.diagnose.tables import tables
+from isfl.diagnose.text import five_lines, next_step
 from isfl.errors import UserError
 from isfl.experiment.compare import comparison_cells
 from isfl.experiment.config import config_from, demo_config
 from isfl.experiment.run import prepare
-from isfl.report import advice
-from isfl.report.advice import Advice, advise
-from isfl.report.diagnosis import Diagnosis, Question, diagnose
-from isfl.report.diagnosis_input import Options, question_from
-from isfl.report.diagnosis_json import plain
-from isfl.report.diagnosis_picture import draw_diagnosis
-from isfl.report.diagnosis_tables import tables
-from isfl.report.diagnosis_text import five_lines, next_step
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import leading, skew_drivers
 from tests.test_cli import isfl
@@ -191,9 +191,9 @@ def test_what_is_advised_can_be_written_into_a_configuration() -> None:
 @pytest.mark.parametrize(
     ("rows", "starts"),
     [
-        ([[100, 100], [99, 101], [102, 98]], "Advice:  do not bother: the clients' mixes"),
-        ([[5, 6, 7]], "Advice:  do not bother: the clients' mixes"),
-        ([[5], [7]], "Advice:  do not bother: the clients' mixes"),
+        ([[100, 100], [99, 101], [102, 98]], "Advice:  do not bother: the clients' label mixes"),
+        ([[5, 6, 7]], "Advice:  do not bother: the clients' label mixes"),
+        ([[5], [7]], "Advice:  do not bother: the clients' label mixes"),
         ([[100, 0], [0, 100]], "Advice:  do not bother with sampling: clients lack"),
         ([[70, 30], [30, 70]], "Advice:  a trial is free"),
         ([[90, 10], [10, 90]], "Advice:  bother."),
@@ -272,14 +272,14 @@ def test_the_command_on_a_configuration_with_every_option(tmp_path: Path) -> Non
     ("arguments", "told"),
     [
         (("c.csv", "--set", "seed=1"), "--set seed=1: c.csv holds counts"),
-        (("c.csv", "--target", "here"), "--target here: write global, uniform, or one share a class"),
+        (("c.csv", "--target", "here"), "--target here: write global, uniform, or one share per class"),
         (("c.csv", "--target", "0.5,0.4"), "--target 0.5,0.4: write global"),
         (("c.csv", "--target", "0.5,0.3,0.2"), "target.shares has shape (3,): give 2 numbers"),
         (("c.csv", "--floor", "0.7", "--target-floor", "0.7"), "--floor 0.7 --target-floor 0.7: together"),
         (("c.csv", "--floor", "2"), "--floor"),
         (("none.toml",), "none.toml: no such file"),
         (("none.csv",), "none.csv: no such file"),
-        (("own.toml",), "own.toml: flower.own_data = true: the clients are elsewhere"),
+        (("own.toml",), "own.toml: flower.own_data = true: clients hold their own data"),
         (("c.csv", "--picture", "nowhere/d.png"), "nowhere/d.png: the picture cannot be written"),
     ],
 )

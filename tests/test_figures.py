@@ -21,11 +21,11 @@ from PIL import Image
 from isfl.errors import UserError
 from isfl.experiment.config import config_from
 from isfl.experiment.run import run
+from isfl.plotting import styles_of
 from isfl.report import figures, pictures, sweeps
 from isfl.report.curves import band_of
 from isfl.report.reading import FoundRun, find_runs, told_apart
 from isfl.report.split import convergence_and_split, federation
-from isfl.report.style import styles_of
 
 ROUNDS = 3
 
@@ -334,7 +334,7 @@ def test_settings_nobody_knows_do_not_tell_others_apart() -> None:
 
 
 def test_a_picture_is_bytes_of_the_kind_asked_for(made: Path) -> None:
-    from isfl.report.style import picture_of
+    from isfl.plotting import picture_of
 
     figure = federation(find_runs([made / "half"])[0])
     with Image.open(BytesIO(picture_of(figure, "png", resolution=50))) as image:

@@ -58,13 +58,14 @@ def data_show(
     """How a configuration splits its data: a skew card and a picture."""
     import numpy as np
 
+    from isfl.diagnose.heatmap import draw_split
+    from isfl.diagnose.tables import SKEW_HEADINGS, skew_rows
     from isfl.experiment.config import load_config
     from isfl.experiment.run import prepare
-    from isfl.report.split import HEADINGS, draw_split, rows_of
     from isfl.terminal import print_table, say
 
     settings = load_config(config, overrides or [])
     problem = prepare(settings)
     counts = np.stack([data.class_counts for data in problem.clients])
-    print_table(HEADINGS, rows_of(counts), f"{settings.data.name}, {settings.split.kind} split", "")
+    print_table(SKEW_HEADINGS, skew_rows(counts), f"{settings.data.name}, {settings.split.kind} split", "")
     say(f"picture: {draw_split(counts, problem.class_names, out)}")

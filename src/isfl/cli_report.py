@@ -114,17 +114,17 @@ def diagnose(
     """Should I bother? What label skew costs here and what importance sampling promises."""
     import json
 
-    from isfl.report.diagnosis import diagnose as look_at
-    from isfl.report.diagnosis_input import Options, question_from
-    from isfl.report.diagnosis_json import plain
-    from isfl.report.diagnosis_tables import tables
-    from isfl.report.diagnosis_text import five_lines, next_step
+    from isfl.diagnose.diagnosis import diagnose as look_at
+    from isfl.diagnose.input import Options, question_from
+    from isfl.diagnose.serialise import plain
+    from isfl.diagnose.tables import tables
+    from isfl.diagnose.text import five_lines, next_step
     from isfl.terminal import print_table, say
 
     options = Options(overrides or (), target, floor, target_floor, lipschitz)
     diagnosis = look_at(*question_from(counts, options))
     if picture is not None:
-        from isfl.report.diagnosis_picture import draw_diagnosis
+        from isfl.diagnose.picture import draw_diagnosis
 
         draw_diagnosis(diagnosis, picture)
     if as_json:
@@ -137,6 +137,6 @@ def diagnose(
     for table in tables(diagnosis):
         print_table(table.headings, table.rows, table.title, table.caption)
     if (command := next_step(diagnosis, str(counts))) is not None:
-        say(f"to settle it: {command}")
+        say(f"to test it: {command}")
     if picture is not None:
         say(f"picture: {picture}")

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure, SubFigure
 
 from isfl.experiment.directory import told_when_full
 from isfl.files import write_whole
+from isfl.plotting import picture_of
 from isfl.report.curves import Labelled, draw_curves, seeds_of
 from isfl.report.pictures import drawn_by
 from isfl.report.reading import FoundRun, read_run
-from isfl.report.style import picture_of
 from isfl.theory.arrays import Array
 
 MOST_CLIENTS = 40

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from isfl.plotting import over_rounds, styles_of
 from isfl.report.reading import FoundRun
-from isfl.report.style import over_rounds, styles_of
 from isfl.theory.arrays import Array
 
 Labelled = Mapping[str, Sequence[FoundRun]]

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from isfl.errors import UserError
 from isfl.files import write_whole
+from isfl.plotting import in_print, picture_of, plain
 from isfl.report.pictures import NotDrawnError, convergence, cost, probabilities, rho
 from isfl.report.reading import FoundRun
 from isfl.report.split import federation
-from isfl.report.style import in_print, picture_of, plain
 from isfl.report.sweeps import sampling_ratio, sizes
 
 FIGURES: dict[str, Callable[[Sequence[FoundRun]], Figure]] = {

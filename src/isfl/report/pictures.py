@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, ScalarFormatter
 
+from isfl.plotting import COLUMN, PAGE, legend_below, over_rounds, sheet, styles_of, tidy
 from isfl.report.curves import MOST_MARKERS, band_of, by_group, draw_band, draw_curves, seeds_of, series
 from isfl.report.reading import FoundRun
-from isfl.report.style import COLUMN, PAGE, legend_below, over_rounds, sheet, styles_of, tidy
 from isfl.theory import skew_card
 from isfl.theory.arrays import Array
 

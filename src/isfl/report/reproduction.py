@@ -18,11 +18,11 @@ from isfl.experiment.directory import told_when_full
 from isfl.experiment.paper import INTERPRETATIONS, SCALES
 from isfl.experiment.reproduce import Best, Result, published, results_of
 from isfl.files import write_whole
+from isfl.plotting import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy
 from isfl.report.pictures import NotDrawnError, cross, probabilities, rho
 from isfl.report.reading import SEPARATOR, FoundRun, read_run
 from isfl.report.remarks import remarks
 from isfl.report.split import convergence_and_split
-from isfl.report.style import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy
 from isfl.report.sweeps import personalisation, sampling_ratio, sizes
 
 TableOf = tuple[tuple[str, ...], list[tuple[str, ...]]]

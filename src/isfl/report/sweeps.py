@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from isfl.plotting import PAGE, legend_below, sheet, styles_of, tidy
 from isfl.report.curves import seeds_of, series
 from isfl.report.pictures import NotDrawnError, extra_gradients
 from isfl.report.reading import FoundRun, flat, told_apart
-from isfl.report.style import PAGE, legend_below, sheet, styles_of, tidy
 
 Settings = dict[str, Any]
 Sweep = dict[float, list[FoundRun]]

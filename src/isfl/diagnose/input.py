@@ -1,4 +1,4 @@
-"""What `isfl diagnose` is asked about: class counts from a CSV file, or the split that a configuration makes."""
+"""The input of `isfl diagnose`: class counts from a CSV file, or from the split of a configuration."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from isfl.data import load, partition
 from isfl.data.counts import ClassCounts, federation_of, read_counts, read_lipschitz
 from isfl.data.tables import number
+from isfl.diagnose.diagnosis import Question
 from isfl.errors import UserError
 from isfl.experiment.config import Config, load_config
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.settings import GivenTarget, GlobalTarget, Target, UniformTarget
-from isfl.report.diagnosis import Question
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line was told; None leaves it to the configuration, or to the defaults of one."""
+    """Options of the command; None takes the value of the configuration, or the default."""
 
     overrides: Sequence[str] = ()
     target: str | None = None
@@ -30,7 +30,7 @@ class Options:
 
 
 def question_from(path: Path, options: Options) -> tuple[ClassCounts, Question]:
-    """A file that ends in `.toml` is a configuration, any other holds counts."""
+    """Read a configuration (`.toml`) or a CSV file of counts (any other name)."""
     if path.suffix.lower() == ".toml":
         config = load_config(path, options.overrides)
         federation = split_of(config, str(path))
@@ -49,9 +49,9 @@ def question_from(path: Path, options: Options) -> tuple[ClassCounts, Question]:
 
 
 def split_of(config: Config, name: str) -> ClassCounts:
-    """The class counts of a configuration's clients."""
+    """Return the class counts of the clients that a configuration makes."""
     if config.flower.own_data:
-        raise UserError(f"{name}: flower.own_data = true: the clients are elsewhere; give their class counts as CSV")
+        raise UserError(f"{name}: flower.own_data = true: clients hold their own data; give their class counts as CSV")
     source = load(config.data)
     labels = source.train.labels.numpy()
     parts = partition(config.split, labels, config.data.public, config.seed)
@@ -62,7 +62,7 @@ def split_of(config: Config, name: str) -> ClassCounts:
 
 
 def target_named(text: str) -> Target:
-    """`global`, `uniform`, or shares such as `0.5,0.3,0.2`."""
+    """Parse `global`, `uniform`, or shares such as `0.5,0.3,0.2`."""
     if text == "global":
         return GlobalTarget()
     if text == "uniform":
@@ -72,7 +72,7 @@ def target_named(text: str) -> Target:
         return GivenTarget(shares=[value for value in values if value is not None] if None not in values else [])
     except ValueError:
         raise UserError(
-            f"--target {text}: write global, uniform, or one share a class that sum to 1, such as 0.5,0.3,0.2"
+            f"--target {text}: write global, uniform, or one share per class, summing to 1, such as 0.5,0.3,0.2"
         ) from None
 
 

@@ -1,18 +1,28 @@
-"""The tables behind a diagnosis."""
+"""The tables behind a diagnosis: clients, classes, sampling rules, floors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isfl.report.advice import FLOOR, TARGET_FLOOR
-from isfl.report.diagnosis import ADVISED, Diagnosis
-from isfl.report.split import HEADINGS, MOST_ROWS, rows_of, shortened
+import numpy as np
+
+from isfl.diagnose.advice import FLOOR, TARGET_FLOOR
+from isfl.diagnose.diagnosis import ADVISED, Diagnosis
+from isfl.theory import skew_card
+from isfl.theory.drivers import skew_drivers
+
+SKEW_HEADINGS = ("client", "samples", "missing", "Hellinger", "variation", "effective", "skew %")
+"""Per client: samples, missing classes, two distances to the global label mix, the effective sample size when it draws
+by that mix, and its share of the total skew."""
+MOST_ROWS = 40
+"""A longer table is cut."""
+LONGEST_NAME = 20
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """Title, headings, rows, and what the columns mean."""
+    """A table of text cells; the caption explains its columns."""
 
     title: str
     headings: Sequence[str]
@@ -21,33 +31,33 @@ class TextTable:
 
 
 def tables(diagnosis: Diagnosis) -> list[TextTable]:
-    """The skew card, the classes, what each way of drawing is worth, and what floors do."""
+    """Return the tables of `isfl diagnose`: the skew card, the classes, the sampling rules and the effect of floors."""
     federation = diagnosis.federation
     return [
         TextTable(
             "Clients",
-            HEADINGS,
-            rows_of(federation.counts, federation.clients),
-            "missing: classes it lacks; Hellinger, variation: distance of its label mix from the federation's (0 to "
-            "1); effective: what its samples are worth when drawn by that mix; skew %: its part in the whole skew.",
+            SKEW_HEADINGS,
+            skew_rows(federation.counts, federation.clients),
+            "missing: classes the client lacks; Hellinger, variation: distance of its label mix from the federation's "
+            "(0 to 1); effective: effective sample size when drawn by that mix; skew %: share of the total skew.",
         ),
         TextTable(
             "Classes",
             ("class", "samples", "share %", "held by", "skew %"),
             _class_rows(diagnosis),
-            "held by: clients with at least one sample; skew %: its part in the whole skew.",
+            "held by: clients with at least one sample; skew %: share of the total skew.",
         ),
         TextTable(
-            f"Ways of drawing, {_lipschitz_words(diagnosis)}",
+            f"Sampling rules, {_lipschitz_words(diagnosis)}",
             ("scheme", "rho", "/ FedAvg", "/ Uniform-IS", "effective %", "largest %"),
             _draw_rows(diagnosis),
             "Theory, not accuracy. rho: the factor of the convergence bound that sampling moves, mean over clients by "
-            f"size, {_unit(diagnosis)}; effective: what the samples are worth when drawn so; largest: the mean of a "
-            f"client's largest probability. isfl: {_rule_words(diagnosis)}; advised: floor {FLOOR}, target floor "
-            f"{TARGET_FLOOR}; minimum: the exact minimum of rho at isfl's floors, no policy by itself.",
+            f"size, {_unit(diagnosis)}; effective: effective sample size as a share of all samples; largest: the mean "
+            f"of the clients' largest probabilities. isfl: {_rule_words(diagnosis)}; advised: floor {FLOOR}, target "
+            f"floor {TARGET_FLOOR}; minimum: the exact minimum of rho at isfl's floors, not a sampling rule to use.",
         ),
         TextTable(
-            "What the floor does",
+            "Effect of the floor",
             ("floor", "rho paper", "rho exact", "largest % paper", "largest % exact"),
             [
                 (
@@ -108,3 +118,25 @@ def _unit(diagnosis: Diagnosis) -> str:
 def _rule_words(diagnosis: Diagnosis) -> str:
     rule = diagnosis.question.rule
     return f"solver {rule.solver}, floor {rule.floor:g}, target floor {rule.target_floor:g}"
+
+
+def skew_rows(counts: np.ndarray, clients: Sequence[str] | None = None) -> list[tuple[str, ...]]:
+    """Return the skew card of (K, C) counts: one row per client up to `MOST_ROWS`, then the mean over all clients."""
+    card, drivers = skew_card(counts), skew_drivers(counts)
+    shares = 100 * drivers.clients
+    columns = (card.samples, card.missing, card.hellinger, card.total_variation, card.effective_size, shares)
+    forms = ("{:.0f}", "{:.0f}", "{:.3f}", "{:.3f}", "{:.0f}", "{:.1f}")
+    names = clients or range(len(counts))
+    rows = [
+        (shortened(str(names[k])), *(form.format(column[k]) for form, column in zip(forms, columns, strict=True)))
+        for k in range(min(len(counts), MOST_ROWS))
+    ]
+    if len(counts) > MOST_ROWS:
+        rows.append((f"... {len(counts) - MOST_ROWS} more", *("" for _ in columns)))
+    mean = ("{:.0f}", "{:.1f}", "{:.3f}", "{:.3f}", "{:.0f}", "{:.1f}")
+    return [*rows, ("mean", *(form.format(column.mean()) for form, column in zip(mean, columns, strict=True)))]
+
+
+def shortened(name: str) -> str:
+    """Cut a name so that it fits a table cell."""
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

@@ -1,4 +1,4 @@
-"""The diagnosis of a federation from its class counts: how skewed it is and what drawing by class promises."""
+"""Diagnose a federation from its class counts: how skewed it is, and what sampling by class can gain in theory."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isfl.data.counts import ClassCounts
+from isfl.diagnose.advice import FLOOR, TARGET_FLOOR, Advice, advise
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.scheme import Scheme
 from isfl.federation.settings import GlobalTarget, Target
 from isfl.federation.targets import target_shares
 from isfl.federation.values import ClientProfile
-from isfl.report.advice import FLOOR, TARGET_FLOOR, Advice, advise
 from isfl.theory import SkewCard, effective_sample_size, rho, sampling_probabilities, skew_card
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import Drivers, skew_drivers
 from isfl.theory.probabilities import SolverName
 
 BY_COUNTS = ("fedavg", "uniform-is", "pj-is", "tempered")
-"""Schemes whose probabilities follow from counts and target alone."""
+"""Schemes whose sampling probabilities depend only on counts and target."""
 ISFL, MINIMUM, ADVISED = "isfl", "minimum", "isfl-advised"
 FLOORS = (0.0, 0.01, 0.05, 0.2, 0.5)
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a federation is diagnosed for."""
+    """The setting under which a federation is diagnosed."""
 
     target: Target = field(default_factory=GlobalTarget)
     rule: ImportanceSampling = field(default_factory=ImportanceSampling)
     lipschitz: Array | None = None
-    """(K, C); None: flat, the same for all classes."""
+    """(K, C) Lipschitz values L; None: the same for all classes."""
     public: int = 500
-    """Samples of the public set on which Lipschitz values would be measured."""
+    """Samples in the public set on which a run would measure L."""
     local_epochs: int = 5
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What one way of drawing is worth in theory; means over clients weigh them by their samples."""
+    """One scheme in theory; means over clients are weighted by their samples."""
 
     scheme: str
     rho: float
-    """The mean of `rho(q^k)`: in the convergence bound, the factor that sampling moves."""
+    """The mean of `rho(q^k)`, the factor of the convergence bound that depends on sampling."""
     distance: float
     """The mean of `||p - q^k||^2`."""
     effective: float
@@ -54,7 +54,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class FloorEffect:
-    """Both solvers at one floor."""
+    """The paper's solver and the exact one at the same floor."""
 
     floor: float
     paper: Draws
@@ -63,7 +63,7 @@ class FloorEffect:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that is said and drawn."""
+    """The result that text, tables, picture and JSON are made from."""
 
     federation: ClassCounts
     question: Question
@@ -72,14 +72,14 @@ class Diagnosis:
     draws: dict[str, Draws]
     floors: tuple[FloorEffect, ...]
     out_of_reach: float
-    """The mean share of the target in classes a client does not hold: no sampling brings them back."""
+    """The mean share of the target in classes a client does not hold; no sampling can draw those."""
     extra_gradients: float
-    """What ISFL's Lipschitz values cost a round, per gradient of training."""
+    """Gradients that ISFL needs for L in a round, per gradient of training."""
     advice: Advice
 
 
 def diagnose(federation: ClassCounts, question: Question) -> Diagnosis:
-    """Look at a federation before any training."""
+    """Diagnose a federation before any training."""
     counts = federation.counts
     lipschitz = np.ones_like(counts) if question.lipschitz is None else question.lipschitz
     world = _World(counts, _target(federation, question.target), lipschitz / np.nanmax(lipschitz))
@@ -110,7 +110,7 @@ def diagnose(federation: ClassCounts, question: Question) -> Diagnosis:
 
 
 def _target(federation: ClassCounts, target: Target) -> Array:
-    """(K, C) as a run would compute it."""
+    """Return the (K, C) target shares that a run would use."""
     profiles = [ClientProfile(k, int(row.sum()), row) for k, row in enumerate(federation.counts)]
     return target_shares(target, profiles, len(federation.classes))
 

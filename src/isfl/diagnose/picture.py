@@ -1,4 +1,4 @@
-"""A diagnosis as a picture: who holds what, who drives the skew, and what ways of drawing promise."""
+"""A diagnosis as a picture: label shares per client, the drivers of the skew, and rho by scheme."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from isfl.report.diagnosis import ADVISED, ISFL, MINIMUM, Diagnosis
-from isfl.report.split import shortened
-from isfl.report.style import COLOURS, save, tidy
+from isfl.diagnose.diagnosis import ADVISED, ISFL, MINIMUM, Diagnosis
+from isfl.diagnose.tables import shortened
+from isfl.plotting import COLOURS, save, tidy
 from isfl.theory.arrays import Array
 
 MOST_CLIENTS, MOST_CLASSES = 30, 100
 MOST_NAMES = 30
-"""Classes up to which each has its name below it."""
+"""With more classes, only some names are shown."""
 MOST_NUMBERS = 300
-"""Cells of the heat map up to which each shows its number."""
+"""With more cells, the heat map shows no numbers."""
 BARS = {
     "fedavg": "FedAvg",
     "uniform-is": "Uniform-IS",
@@ -31,7 +31,7 @@ GREY = "#bbbbbb"
 
 
 def draw_diagnosis(diagnosis: Diagnosis, out: Path) -> Path:
-    """The heat map with the drivers at its sides, and `rho` by scheme."""
+    """Draw the heat map with the drivers at its sides, and `rho` by scheme; return `out`."""
     clients = _most(diagnosis.drivers.clients, MOST_CLIENTS)
     classes = _most(diagnosis.drivers.classes, MOST_CLASSES)
     height = 4.4 + 0.22 * len(clients)
@@ -46,7 +46,7 @@ def draw_diagnosis(diagnosis: Diagnosis, out: Path) -> Path:
 
 
 def _most(shares: Array, count: int) -> np.ndarray:
-    """All in their order, or the largest drivers where there are too many."""
+    """Return the indices of the `count` largest shares, in ascending order."""
     return np.sort(np.argsort(-shares, kind="stable")[:count])
 
 
@@ -113,7 +113,7 @@ def _percent(value: float) -> str:
 
 
 def _room_for(shares: Array) -> float:
-    """The end of an axis of percents: bars and their numbers fit, also where there are none."""
+    """Return an axis limit in percent that leaves room for the bars and their numbers."""
     return 125 * float(shares.max()) or 1.0
 
 

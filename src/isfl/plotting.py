@@ -1,4 +1,4 @@
-"""How figures look: sizes of a two-column journal, fonts that travel with the file, readable without colour."""
+"""The style of all figures: sizes of a two-column journal, embedded fonts, readable without colour."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ RESOLUTION = 300
 
 
 def in_print() -> AbstractContextManager[None]:
-    """Draw and save inside this."""
+    """Return the context in which figures for print are drawn and saved."""
     return matplotlib.rc_context(PRINT)  # type: ignore[arg-type]  # its keys are literals
 
 
 def sheet(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:
-    """A figure with a grid of axes; outside of pyplot, which would remember it."""
+    """Return a figure with a grid of axes, made without pyplot, which would keep it in memory."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def styles_of(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """A line style for every label; ten are told apart by marker, seventy by marker and dashes."""
+    """Return one line style per label; ten differ by marker, seventy by marker and dashes."""
     return {
         label: {
             "color": COLOURS[i % len(COLOURS)],
@@ -80,12 +80,12 @@ def over_rounds(axis: Axes, title: str, y: str) -> None:
 
 
 def plain(text: str) -> str:
-    """A name as it is, not as a formula."""
+    """Escape a name so that matplotlib does not read it as a formula."""
     return text.replace("$", r"\$")
 
 
 def legend_below(figure: Figure, title: str | None = None) -> None:
-    """One legend for all axes: every label once, in as many columns as the width has room for."""
+    """Draw one legend for all axes: every label once, in as many columns as fit."""
     entries: dict[str, Any] = {}
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -106,7 +106,7 @@ def legend_below(figure: Figure, title: str | None = None) -> None:
 
 
 def save(figure: Figure, out: Path, resolution: int = 150) -> Path:
-    """The figure as a file, whole or not at all; the ending of its name says the format."""
+    """Write the figure atomically, in the format of the file name's suffix; return `out`."""
     try:
         write_whole(out, picture_of(figure, out.suffix.removeprefix(".") or "png", resolution))
     except (OSError, ValueError) as error:
@@ -115,7 +115,7 @@ def save(figure: Figure, out: Path, resolution: int = 150) -> Path:
 
 
 def picture_of(figure: Figure, kind: str, resolution: int = RESOLUTION) -> bytes:
-    """The figure as `png` or `pdf`; the same figure gives the same bytes."""
+    """Return the figure as `png` or `pdf`; the same figure gives the same bytes."""
     content = io.BytesIO()
     figure.savefig(content, format=kind, dpi=resolution, metadata={"CreationDate": None} if kind == "pdf" else None)
     return content.getvalue()

@@ -1,4 +1,4 @@
-"""A diagnosis in words: five lines that answer, and the command that settles it."""
+"""A diagnosis in words: five lines, and the command that tests the advice."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isfl.report.advice import FLOOR, TARGET_FLOOR
-from isfl.report.diagnosis import ISFL, MINIMUM, Diagnosis
-from isfl.report.split import shortened
+from isfl.diagnose.advice import FLOOR, TARGET_FLOOR
+from isfl.diagnose.diagnosis import ISFL, MINIMUM, Diagnosis
+from isfl.diagnose.tables import shortened
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import leading
 
 NAMED = 3
-"""How many clients or classes a line names."""
+"""Most clients or classes that a line names."""
 
 
 def five_lines(diagnosis: Diagnosis) -> list[str]:
-    """Skew, drivers, theory, limits, advice."""
+    """Return one line each for skew, drivers, theory, limits and advice."""
     told = {
         "Skew": _skew(diagnosis),
         "Drivers": _drivers(diagnosis),
@@ -29,7 +29,7 @@ def five_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def next_step(diagnosis: Diagnosis, path: str) -> str | None:
-    """The command that settles it, where there is something to settle."""
+    """Return the command that tests the advice; None if the advice is not to bother."""
     if diagnosis.advice.verdict == "no":
         return None
     config = path if path.endswith(".toml") else "experiment.toml"
@@ -40,11 +40,11 @@ def next_step(diagnosis: Diagnosis, path: str) -> str | None:
 def _skew(diagnosis: Diagnosis) -> str:
     card, drivers = diagnosis.card, diagnosis.drivers
     if drivers.total == 0:
-        return "none: there is one client." if len(card.samples) == 1 else "none: every client has the same mix."
+        return "none: there is one client." if len(card.samples) == 1 else "none: every client has the same label mix."
     moved = float(card.samples @ card.total_variation / card.samples.sum())
     return (
-        f"{_percent(moved)} of the samples would have to change class for all clients to have one mix; squared "
-        f"distance {drivers.total:.3f}, {_times(drivers.total / drivers.chance)} a random deal's."
+        f"{_percent(moved)} of the samples would have to change class for all clients to have the same label mix; "
+        f"squared distance {drivers.total:.3f}, {_times(drivers.total / drivers.chance)} that of a random split."
     )
 
 
@@ -78,9 +78,9 @@ def _limits(diagnosis: Diagnosis) -> str:
         if diagnosis.out_of_reach > 0
         else "no client lacks a class of the target"
     )
-    worth = "all they are" if effective > 0.995 else f"{effective * samples:.0f}, as rare ones repeat"
+    size = "stays the same" if effective > 0.995 else f"falls to {effective * samples:.0f}, because rare classes repeat"
     return (
-        f"drawn by the target, {samples:.0f} samples are worth {worth}; {lacking}; measuring L on "
+        f"drawn by the target, the effective size of {samples:.0f} samples {size}; {lacking}; measuring L on "
         f"{diagnosis.question.public} public samples costs {_percent(diagnosis.extra_gradients)} more gradients."
     )
 
@@ -88,7 +88,7 @@ def _limits(diagnosis: Diagnosis) -> str:
 def _advice(diagnosis: Diagnosis) -> str:
     advice, target = diagnosis.advice, diagnosis.question.target.kind
     if advice.reason == "even":
-        return f"do not bother: the clients' mixes are hardly off the {target} target. {advice.first_line} will do."
+        return f"do not bother: the clients' label mixes are near the {target} target. {advice.first_line} is enough."
     if advice.reason == "out of reach":
         return (
             "do not bother with sampling: clients lack the classes it would draw. Calibration, FedProx or MOON may "
@@ -110,7 +110,7 @@ def _leaders(names: Sequence[str], shares: Array, order: np.ndarray) -> str:
 
 
 def _percent(share: float) -> str:
-    """Whole percents, and one digit where there would be none left."""
+    """Format whole percents, with one decimal for shares below 1 %."""
     if 0 < share < 0.0005:
         return "< 0.1 %"
     return f"{100 * share:.0f} %" if share >= 0.0095 or share == 0 else f"{100 * share:.1f} %"

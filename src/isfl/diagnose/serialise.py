@@ -1,4 +1,4 @@
-"""A diagnosis for programs."""
+"""A diagnosis as JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from isfl.report.diagnosis import Diagnosis
+from isfl.diagnose.diagnosis import Diagnosis
 
 
 def plain(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Numbers, words and lists only. The counts themselves are not repeated."""
+    """Return a diagnosis as dicts, lists, numbers and strings, without the counts it was made from."""
     question, federation = diagnosis.question, diagnosis.federation
     return _listed(
         {

@@ -1,0 +1,1 @@
+"""Should I bother? Label counts in, advice out. No run directory needed."""
