@@ -30,11 +30,6 @@ ROOMS = [
     "diagnose",
     "report",
     "trackers",
-    "terminal",
-    "cli_data",
-    "cli_flower",
-    "cli_report",
-    "cli_many",
     "cli",
 ]
 

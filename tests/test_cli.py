@@ -248,7 +248,7 @@ def test_an_interrupted_comparison_leaves_no_process_behind(tiny: Path, signal_:
         parent.send_signal(signal_)
         _, errors = parent.communicate(timeout=30)
     if signal_ == signal.SIGINT:
-        assert parent.returncode == 130 and errors.startswith("error: interrupted; go on with: isfl resume runs/tiny-")
+        assert parent.returncode == 130 and errors.startswith("error: interrupted; resume with: isfl resume runs/tiny-")
     for _ in range(50):
         if not any(Path(f"/proc/{pid}").exists() for pid in children):
             break

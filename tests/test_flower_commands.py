@@ -65,7 +65,7 @@ def test_what_cannot_be_is_one_line(
     [
         ("local", ["--connection", "x"], "is a run of the engine 'local'"),
         ("simulation", ["--connection", "x"], "is a run of the engine 'simulation'"),
-        ("deployment", [], "say which with --connection"),
+        ("deployment", [], "name it with --connection"),
     ],
 )
 def test_a_run_goes_on_where_it_began(

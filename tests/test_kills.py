@@ -139,7 +139,7 @@ def test_ctrl_c_says_how_to_go_on_and_resume_goes_on(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors == "error: interrupted; go on with: isfl resume out\n"
+    assert errors == "error: interrupted; resume with: isfl resume out\n"
     with started("resume", "out", cwd=tmp_path) as process:
         output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors

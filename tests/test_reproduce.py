@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from isfl import terminal
-from isfl.cli import main
+from isfl.cli import main, terminal
 from isfl.data.splits import MixedSplit, _iid_per_shard
 from isfl.experiment.cells import Cell, planned_cells
 from isfl.experiment.config import Config, config_from

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""The progress display of a run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from isfl import terminal
-from isfl.terminal import BLOCKS, LETTERS, run_progress, sparkline
+from isfl.cli import terminal
+from isfl.cli.terminal import BLOCKS, LETTERS, run_progress, sparkline
 
 
 @pytest.mark.parametrize(

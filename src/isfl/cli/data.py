@@ -1,4 +1,4 @@
-"""`isfl data`: what data sets there are, fetching them, and how a configuration splits them."""
+"""`isfl data`: list and fetch data sets, show how a configuration splits them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from typing import Annotated
 
 import typer
 
-ConfigFile = Annotated[Path, typer.Argument(help="TOML configuration of the run", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="override a key, for instance --set training.rounds=10"),
-]
+from isfl.cli.options import ConfigFile, Overrides
 
-app = typer.Typer(help="Data sets: what there is, fetching, and how a configuration splits them.")
+app = typer.Typer(help="List and fetch data sets, show how a configuration splits them.")
 
 
 @app.command("list")
 def data_list() -> None:
-    """The data sets by name, and where each comes from."""
+    """List the data sets by name, with their origin."""
+    from isfl.cli.terminal import say
     from isfl.data import SOURCES
     from isfl.files import cache_directory
-    from isfl.terminal import say
 
     for name, loader in SOURCES.items():
         cached = " [in the cache]" if (cache_directory() / name).is_dir() else ""
@@ -32,12 +28,12 @@ def data_list() -> None:
 @app.command("get")
 def data_get(
     name: Annotated[str, typer.Argument(help="cifar10, cifar100, ...")],
-    path: Annotated[Path | None, typer.Option(help="take it from this directory in an official format")] = None,
+    path: Annotated[Path | None, typer.Option(help="read the official files from this directory")] = None,
     hub: Annotated[bool, typer.Option(help="allow a download from the Hugging Face hub")] = False,
 ) -> None:
     """Fetch a data set into the cache and check it."""
+    from isfl.cli.terminal import say
     from isfl.data import DataSettings, keep, load
-    from isfl.terminal import say
 
     settings = DataSettings(name=name, path=None if path is None else str(path), hub=hub)
     source = load(settings)
@@ -53,16 +49,16 @@ def data_get(
 def data_show(
     config: ConfigFile,
     overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(help="the picture")] = Path("split.png"),
+    out: Annotated[Path, typer.Option(help="the picture to write")] = Path("split.png"),
 ) -> None:
-    """How a configuration splits its data: a skew card and a picture."""
+    """Show how a configuration splits its data: a skew card and a picture."""
     import numpy as np
 
+    from isfl.cli.terminal import print_table, say
     from isfl.diagnose.heatmap import draw_split
     from isfl.diagnose.tables import SKEW_HEADINGS, skew_rows
     from isfl.experiment.config import load_config
     from isfl.experiment.run import prepare
-    from isfl.terminal import print_table, say
 
     settings = load_config(config, overrides or [])
     problem = prepare(settings)

@@ -1,38 +1,20 @@
-"""Commands that make many runs: comparisons, the demonstration, the paper's tables and figures."""
+"""Commands that make many runs: `isfl compare`, `isfl demo`, `isfl reproduce`."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isfl.cli_data import ConfigFile, Overrides
-from isfl.errors import InterruptionError, UserError
+from isfl.cli.options import ConfigFile, Jobs, Overrides, Track
+from isfl.cli.output import fresh, resumable
+from isfl.errors import UserError
 
 if TYPE_CHECKING:
     from isfl.experiment.cells import Cell
     from isfl.trackers import Tracking
-
-Jobs = Annotated[
-    int | None,
-    typer.Option(min=1, help="processes: runs at a time, or workers of a single run (default: one per core)"),
-]
-
-Track = Annotated[
-    list[str] | None,
-    typer.Option(help="tell a tracker of every round: tensorboard, or module:function; repeatable"),
-]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make these commands of the application."""
-    for command in (compare, demo, reproduce):
-        app.command()(command)
 
 
 def compare(
@@ -40,7 +22,7 @@ def compare(
     schemes: Annotated[str, typer.Option(help="comma-separated scheme names")] = "fedavg,uniform-is,isfl",
     variants: Annotated[
         list[str] | None,
-        typer.Option("--variant", help="'NAME: key=value; key=value': one more row, with these changes; repeatable"),
+        typer.Option("--variant", help="'NAME: key=value; key=value': one more row with these overrides; repeatable"),
     ] = None,
     seeds: Annotated[str, typer.Option(help="comma-separated seeds")] = "0,1,2",
     overrides: Overrides = None,
@@ -48,7 +30,7 @@ def compare(
     jobs: Jobs = None,
     track: Track = None,
 ) -> None:
-    """Run several schemes over several seeds: a table with mean and spread, and a picture."""
+    """Run several schemes over several seeds; write a table with mean and spread, and a picture."""
     from isfl.experiment.compare import comparison_cells
     from isfl.experiment.config import load_config
     from isfl.trackers import Tracking
@@ -64,7 +46,7 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="directory (default: runs/demo-DATE)", show_default=False)] = None,
     jobs: Jobs = None,
 ) -> None:
-    """FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew: about a minute."""
+    """Compare FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew (about a minute)."""
     from isfl.experiment.compare import comparison_cells
     from isfl.experiment.config import demo_config
 
@@ -83,18 +65,18 @@ def reproduce(
     ],
     scale: Annotated[str, typer.Option(help="smoke, quick, half or paper")] = "quick",
     interpretation: Annotated[
-        str, typer.Option("--as", help="text, authors or published: whose word decides (docs/reproducing.md)")
+        str, typer.Option("--as", help="which reading of the paper: text, authors or published (docs/reproducing.md)")
     ] = "published",
     clients: Annotated[
-        int | None, typer.Option(min=1, help="number of clients, where the experiment does not vary it")
+        int | None, typer.Option(min=1, help="number of clients, unless the experiment varies it")
     ] = None,
     only: Annotated[str | None, typer.Option(help="cells to run, as patterns: 'nr-0.98/*,*/isfl*'")] = None,
     overrides: Overrides = None,
     seeds: Annotated[str, typer.Option(help="comma-separated seeds")] = "0",
-    out: Annotated[Path | None, typer.Option(help="directory; one that is there goes on", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="directory; an existing one is resumed", show_default=False)] = None,
     jobs: Jobs = None,
 ) -> None:
-    """Run a table or figure of the paper and set the published numbers beside ours."""
+    """Run a table or figure of the paper and compare with the published numbers."""
     from isfl.experiment.paper import setting_named
     from isfl.experiment.reproduce import reproduction_cells
 
@@ -107,10 +89,10 @@ def reproduce(
 
 
 def finish_reproduction(cells: list[Cell], out: Path, jobs: int | None) -> None:
+    from isfl.cli.terminal import cells_progress, console, print_table, say
     from isfl.experiment.cells import planned_cells, run_cells
     from isfl.report.page import write_report
     from isfl.report.reproduction import by_group, caption, setting_of, terminal_tables, write_reproduction
-    from isfl.terminal import cells_progress, console, print_table, say
 
     with resumable(out), cells_progress(cells) as watch:
         run_cells(cells, jobs, watch)
@@ -142,12 +124,12 @@ def _compare(cells: list[Cell], out: Path, jobs: int | None, title: str, trackin
 
 
 def finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str, tracking: Tracking | None) -> None:
+    from isfl.cli.terminal import cells_progress, print_table, say
     from isfl.experiment.cells import run_cells
     from isfl.experiment.compare import summarise
     from isfl.report.comparison import draw_comparison
     from isfl.report.page import write_report
     from isfl.report.table import HEADINGS, caption, table, write_summary
-    from isfl.terminal import cells_progress, print_table, say
     from isfl.trackers import Tracking, tracked_cells
 
     tracking = tracking or Tracking([])
@@ -161,22 +143,3 @@ def finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str
     write_report([out], out / "report.html")
     say(f"report: {out / 'report.html'}")
     say(f"run directories: {out}/SCHEME/seed-N")
-
-
-@contextmanager
-def resumable(out: Path) -> Iterator[None]:
-    """Ctrl-C says how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        hint = f"; go on with: isfl resume {out}" if out.exists() else ""
-        raise InterruptionError(f"interrupted{hint}") from None
-
-
-def fresh(name: str) -> Path:
-    """A directory of this moment; a second run within the same second gets a number."""
-    base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path, number = base, 2
-    while path.exists():
-        path, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return path

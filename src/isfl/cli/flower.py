@@ -1,4 +1,4 @@
-"""`isfl flower`, a federation of Flower nodes on this machine, and runs on Flower."""
+"""`isfl flower` (a federation of Flower nodes on this machine), and runs on Flower."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 app = typer.Typer(help="A Flower federation on this machine.", no_args_is_help=True)
 
 Directory = Annotated[
-    Path, typer.Option("--dir", help="where certificates, keys, logs and states are", show_default=False)
+    Path, typer.Option("--dir", help="directory of certificates, keys, logs and states", show_default=False)
 ]
 
 
 @app.command()
 def up(
     directory: Directory,
-    clients: Annotated[int, typer.Option(min=1, help="SuperNodes, one a client")] = 3,
-    secure: Annotated[bool, typer.Option("--secure", help="TLS, and only nodes with registered keys")] = False,
+    clients: Annotated[int, typer.Option(min=1, help="number of SuperNodes, one per client")] = 3,
+    secure: Annotated[bool, typer.Option("--secure", help="use TLS; accept only nodes with registered keys")] = False,
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="what a client trains on (FILE.npz, folder, module:function); once a client", show_default=False
+            help="data of a client (FILE.npz, folder, module:function); give it once per client", show_default=False
         ),
     ] = None,
 ) -> None:
-    """Start a SuperLink and SuperNodes on loopback; what is up already stays as it is."""
+    """Start a SuperLink and SuperNodes on loopback; those already running are kept."""
     require_flower()
+    from isfl.cli.terminal import say
     from isfl.flower import deployment
     from isfl.flower.keys import LOOPBACK
-    from isfl.terminal import say
 
     made = deployment.up(directory, clients, secure, say, data or ())
     say(f"up: SuperLink on {LOOPBACK}:{made.port}, {clients} nodes{', secured' if secure else ''}")
@@ -49,17 +49,17 @@ def up(
 def down(directory: Directory) -> None:
     """Stop exactly the processes that `isfl flower up` started."""
     require_flower()
+    from isfl.cli.terminal import say
     from isfl.flower import deployment
-    from isfl.terminal import say
 
     stopped = deployment.down(directory)
     say(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 def run_on_flower(config: Config, out: Path, connection: str | None, on_round: OnRound, workers: int) -> Path:
-    """`isfl run --engine flower`: the run directory, which a deployment may have put elsewhere."""
+    """Run on Flower and return the run directory, which a deployment may place elsewhere than `out`."""
     require_flower()
-    from isfl.terminal import say
+    from isfl.cli.terminal import say
 
     if connection is not None:
         from isfl.flower.submission import submit
@@ -74,15 +74,15 @@ def run_on_flower(config: Config, out: Path, connection: str | None, on_round: O
 def resume_on_flower(
     out: Path, where: Mapping[str, Any], connection: str | None, on_round: OnRound, workers: int
 ) -> None:
-    """`isfl resume` of a run that began on Flower; `where` is what it wrote down of that."""
+    """Resume a run that began on Flower; `where` is the engine as recorded in the run directory."""
     require_flower()
-    from isfl.terminal import say
+    from isfl.cli.terminal import say
 
     if where["kind"] == "deployment":
         from isfl.flower.submission import submit_resume
 
         if not (connection := connection or where.get("connection")):
-            raise UserError(f"{out}: a run on a Flower deployment; say which with --connection")
+            raise UserError(f"{out}: a run on a Flower deployment; name it with --connection")
         submit_resume(out, connection, on_round, say)
     else:
         from isfl.flower.simulation import resume_simulation
@@ -91,7 +91,7 @@ def resume_on_flower(
 
 
 def require_flower() -> None:
-    """Flower is an extra: most users never leave their machine."""
+    """Raise a `UserError` if Flower, an optional extra, is not installed."""
     from importlib.util import find_spec
 
     if find_spec("flwr") is None:

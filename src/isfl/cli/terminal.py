@@ -1,4 +1,4 @@
-"""What a person sees while things run: a live display on a terminal, plain lines elsewhere."""
+"""Progress and tables: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ console = Console(highlight=False)
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LETTERS = "_.-:=+*#"
-"""The same where a terminal has no blocks."""
+"""Used if the terminal's encoding has no blocks."""
 BAR_SPARKS, LINE_SPARKS = 12, 40
-"""Letters of a sparkline beside a bar and on a line of its own."""
+"""Longest sparkline beside a bar and on a line of its own."""
 
 
 def say(line: str) -> None:
-    """A line as it is: not wrapped, so that a path in it can be copied."""
+    """Print a line without markup or wrapping, so that a path in it can be copied."""
     console.print(line, markup=False, soft_wrap=True)
 
 
@@ -39,13 +39,13 @@ def accuracies(line: dict[str, Any]) -> str:
 
 
 def sparkline(values: Sequence[float], width: int, levels: str = BLOCKS) -> str:
-    """Values as a row of letters from low to high, at most `width`: of more, neighbours are shown by their mean."""
+    """Draw values as at most `width` letters from low to high; with more values, a letter is a mean of neighbours."""
     known = [value for value in values if math.isfinite(value)]
     count = min(len(known), width)
     edges = [i * len(known) // count for i in range(count + 1)] if count > 0 else [0]
     means = [sum(known[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
     low, high = min(means, default=0.0), max(means, default=0.0)
-    spread = high - low or 1.0  # all the same: all low
+    spread = high - low or 1.0  # equal values are all drawn low
     return "".join(levels[round((mean - low) / spread * (len(levels) - 1))] for mean in means)
 
 
@@ -66,8 +66,8 @@ class Curve:
             return sparkline(self._values, width, LETTERS)
         return sparkline(self._values, width)
 
-    def told(self) -> str | None:
-        """A line for the end; None where there is no course to show."""
+    def summary(self) -> str | None:
+        """Return the closing line of a run; None for fewer than two evaluated rounds."""
         if len(self._values) < 2:
             return None
         first, last = 100 * self._values[0], 100 * self._values[-1]
@@ -80,7 +80,7 @@ def refusals(line: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def run_progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yields a function to call with the metrics of every finished round."""
+    """Yield a function to call with the metrics of every finished round."""
     curve = Curve()
     if not console.is_terminal:
 
@@ -94,8 +94,8 @@ def run_progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]],
 
         say(title)
         yield plain
-        if course := curve.told():
-            say(course)
+        if summary := curve.summary():
+            say(summary)
         return
     with _bars() as bars:
         task = bars.add_task(title, total=rounds, accuracies="")
@@ -112,9 +112,9 @@ def run_progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]],
 
 @contextmanager
 def cells_progress(cells: Sequence[Cell]) -> Iterator[Callable[[Sequence[Cell]], None]]:
-    """Yields a function that looks at the cells' run directories and shows what is new.
+    """Yield a function that reads the cells' run directories and shows what is new.
 
-    Finished cells become lines; on a terminal, those under way are bars below them.
+    Finished cells are printed as lines; on a terminal, running cells are bars below them.
     """
     width = max(len(cell.name) for cell in cells)
     done: set[Path] = set()
