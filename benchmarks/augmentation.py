@@ -16,9 +16,9 @@ import torch.nn.functional as F
 
 from isfl.data import Dataset
 from isfl.data.transforms import Crop, Flip, augmentation
-from isfl.engines.server import as_trained
 from isfl.federation import Settings
 from isfl.federation.optimizers import new_optimizer
+from isfl.federation.preparation import prepared
 from isfl.models import ModelSettings, build_model
 
 BATCH, WIDTHS = 128, (1.0, 0.5)
@@ -62,7 +62,7 @@ def _seconds(width: float, turns: int) -> list[tuple[float, float]]:
     images = torch.randint(0, 256, (BATCH, 3, 32, 32), dtype=torch.uint8, generator=generator)
     data = Dataset(images, torch.randint(0, 10, (BATCH,), generator=generator), 10)
     settings = Settings()
-    model = as_trained(build_model(ModelSettings(name="resnet8", width=width), (3, 32, 32), 10, seed=0), settings)
+    model = prepared(build_model(ModelSettings(name="resnet8", width=width), (3, 32, 32), 10, seed=0), settings)
     parameters = list(model.parameters())
     optimizer = new_optimizer(settings.training.optimizer, parameters)
     augment = augmentation([Crop(), Flip()], seed=0, round=1, client=0)

@@ -70,7 +70,7 @@ def _looks(seed: int) -> list[dict[str, Any]]:
     config = _config("exact", seed)
     _, engine, state = begin(config)
     found: list[dict[str, Any]] = []
-    plain = engine.lipschitz
+    plain = engine.server.lipschitz
 
     def watched(local: list[Weights], reference: Weights) -> LipschitzEstimate:
         estimates, seconds = {}, {}
@@ -93,7 +93,7 @@ def _looks(seed: int) -> list[dict[str, Any]]:
         )
         return estimates["exact"]
 
-    engine.lipschitz = watched  # type: ignore[method-assign,assignment]
+    engine.server.lipschitz = watched  # type: ignore[method-assign,assignment]
     for _ in range(config.training.rounds):
         state, _ = run_round(state, config, engine)
     return found

@@ -90,7 +90,7 @@ def _cost(size: Size) -> tuple[float, float]:
         began = time.process_time()
         updates = engine.train([TrainTask(1, k, state.model, state.target[k]) for k in range(size.clients)])
         trained = time.process_time()
-        engine.lipschitz([update.model for update in updates], state.model)
+        engine.server.lipschitz([update.model for update in updates], state.model)
         return trained - began, time.process_time() - trained
 
 

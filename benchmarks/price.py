@@ -89,7 +89,7 @@ class _World:
             "benchmark",
         )
         _, self.engine, self.state = begin(self.config)
-        data = self.engine._place.data
+        data = self.engine.server.worker.data
         data["test"] = data["test"].rows(0, len(data["test"]) // shrink)
 
     def round(self) -> tuple[float, float]:

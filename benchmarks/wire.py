@@ -14,9 +14,9 @@ import torch
 from flwr.app import RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-from isfl.engines.server import as_trained
 from isfl.federation.aggregations import aggregate
 from isfl.federation.evaluation import Score
+from isfl.federation.preparation import prepared
 from isfl.federation.scheme import Scheme
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
@@ -39,7 +39,7 @@ CLASSES, EPOCHS, PUBLIC = 10, 5, 500
 
 def measure(quick: bool) -> dict[str, Any]:
     torch.set_num_threads(1)
-    model = as_trained(resnet8((3, 32, 32), CLASSES), Settings())
+    model = prepared(resnet8((3, 32, 32), CLASSES), Settings())
     weights = {name: value.detach() for name, value in model.state_dict().items()}
     shares, epochs = np.full(CLASSES, 1 / CLASSES), np.ones(EPOCHS)
     update = ClientUpdate(0, 1000, weights, 1.0, 5000, 0, 1.0, 0.0)
@@ -83,7 +83,7 @@ def _server_seconds(model: torch.nn.Module, update: ClientUpdate, public: int) -
     aggregate(Scheme.model_validate("isfl").aggregation, update.model, [update] * 10, ServerMemory(), names)
     averaging = (time.process_time() - began) / 10
     inputs, labels = torch.randn(public, 3, 32, 32), torch.arange(public) % CLASSES
-    other = as_trained(resnet8((3, 32, 32), CLASSES), Settings())
+    other = prepared(resnet8((3, 32, 32), CLASSES), Settings())
     began = time.process_time()
     values = estimate_lipschitz([other], model, inputs, labels, CLASSES).values
     measuring = (time.process_time() - began) / 2 * PUBLIC / public

@@ -20,8 +20,8 @@ from isfl.experiment.run import prepare
 from isfl.federation import FederationState, RoundReport, run_round, start
 from isfl.flower.client import client_app
 from isfl.flower.engine import FlowerEngine
+from isfl.flower.messages import Connection
 from isfl.flower.node import Node, simulated_node
-from isfl.flower.post import Reach
 
 RUN = "0123456789abcdef" * 2
 TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in a process that serves a run
@@ -107,7 +107,7 @@ def federation_of(state: Path, clients: int = 3, **options: Any) -> Federation:
 
 
 def engine_of(config: Config, grid: Federation, state: Path | None = None, **options: Any) -> FlowerEngine:
-    return FlowerEngine(prepare(config), config, Reach(grid, RUN, simulated=state, **options))
+    return FlowerEngine(prepare(config), config, Connection(grid, RUN, simulated=state, **options))
 
 
 PRIVATE = {"name": "isfl", "sampling": {"where": "client"}}

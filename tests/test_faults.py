@@ -119,7 +119,7 @@ def test_a_server_step_that_diverges_is_not_taken() -> None:
     settings = settings_of({"aggregation": {"rule": "momentum", "lr": 1000.0}}, training={"rounds": 2})
     engine = engine_of(settings, kind=Huge)
     state, reports = federate(settings, engine)
-    assert all(torch.equal(state.model[n], value) for n, value in engine.initial_model().items())
+    assert all(torch.equal(state.model[n], value) for n, value in engine.server.initial_model().items())
     assert set(reports[-1].refused.values()) == {"the aggregate is not finite"}
 
 
@@ -141,7 +141,7 @@ def test_a_round_in_which_nobody_is_admitted_keeps_the_model() -> None:
     settings = settings_of("isfl", training={"rounds": 2})
     engine = engine_of(settings, kind=Dead)
     state, reports = federate(settings, engine)
-    assert all(torch.equal(state.model[n], value) for n, value in engine.initial_model().items())
+    assert all(torch.equal(state.model[n], value) for n, value in engine.server.initial_model().items())
     assert reports[-1].train_loss is None and len(reports[-1].refused) == 3
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from isfl.engines import LocalEngine
+from isfl.engines.server import ServerCompute
 from isfl.federation import SHORTHANDS, FederationState, Settings, run_round, start
 from isfl.federation import aggregations as aggregation_module
 from isfl.federation import round as round_module
@@ -75,7 +75,7 @@ def test_fedprox_stays_closer_to_the_global_model() -> None:
     def distance(mu: float) -> float:
         settings = settings_of({"name": "fedprox", "objective": {"mu": mu}}, training={"rounds": 1})
         engine = engine_of(settings)
-        before = engine.initial_model()
+        before = engine.server.initial_model()
         after, _ = federate(settings, engine)
         return sum(float(((after.model[n] - before[n]) ** 2).sum()) for n in before) ** 0.5
 
@@ -272,19 +272,20 @@ def test_the_first_round_draws_the_local_mix_or_the_target() -> None:
         assert not np.allclose(reports[1].probabilities[0], expected, atol=1e-4)
 
 
-def test_the_reference_model_before_or_after_the_aggregation() -> None:
+def test_the_reference_model_before_or_after_the_aggregation(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, torch.Tensor]] = []
+    real = ServerCompute.lipschitz
 
-    class Watching(LocalEngine):
-        def lipschitz(self, local: Any, reference: Any) -> Any:
-            asked.append(reference)
-            return super().lipschitz(local, reference)
+    def watching(server: ServerCompute, local: Any, reference: Any) -> Any:
+        asked.append(reference)
+        return real(server, local, reference)
 
+    monkeypatch.setattr(ServerCompute, "lipschitz", watching)
     for reference in ("before", "after"):
         settings = settings_of({"name": "isfl", "sampling": {"reference": reference}}, training={"rounds": 1})
-        engine = engine_of(settings, kind=Watching)
+        engine = engine_of(settings)
         state, _ = federate(settings, engine)
-        expected = engine.initial_model() if reference == "before" else state.model
+        expected = engine.server.initial_model() if reference == "before" else state.model
         assert all(torch.equal(asked[-1][name], expected[name]) for name in expected)
 
 
@@ -336,7 +337,7 @@ def test_isfedavg_prefers_samples_with_a_large_gradient() -> None:
 def test_bytes_are_those_of_the_values_that_travel() -> None:
     settings = settings_of("isfl", training={"rounds": 1})
     engine = engine_of(settings)
-    model = payload_bytes(engine.initial_model())
+    model = payload_bytes(engine.server.initial_model())
     _, (report,) = federate(settings, engine)
     assert report.bytes_up == 3 * model
     assert report.bytes_down == 3 * (model + 2 * 4 * 8)  # target and probabilities

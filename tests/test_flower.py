@@ -170,7 +170,7 @@ def test_private_nodes_do_not_evaluate_even_if_asked(tmp_path: Path) -> None:
     config = config_of("fedavg", training={"rounds": 1})
     node = Node(0, tmp_path, private=True)
     engine = engine_of(config, federation_of(tmp_path))
-    content = encode(Evaluation(0, engine.initial_model()))
+    content = encode(Evaluation(0, engine.server.initial_model()))
     content["isfl"] = engine._head()
     reply = Federation({}).answer(node, sent(Message(content, 1, "evaluate")))
     assert reply is not None and "does not evaluate" in str(reply.content["problem"]["reason"])

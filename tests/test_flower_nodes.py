@@ -16,8 +16,8 @@ from isfl.experiment.run import prepare
 from isfl.federation import run_round, start
 from isfl.federation.values import ClientMemory
 from isfl.flower import node as nodes
+from isfl.flower.messages import StoppedError
 from isfl.flower.node import Node, node_of, recall, remember, simulated_node
-from isfl.flower.post import StoppedError
 from isfl.flower.wire import NUMBERS
 from tests.grids import (
     MEASURED_AT_CLIENT,

@@ -30,7 +30,7 @@ def starts(round: int, seed: int = 0, initial: str = "independent", workers: int
         "fedavg", seed, training={"initial_models": initial, "optimizer": NOWHERE, "local_epochs": 1, **training}
     )
     with engine_of(settings, model=network(), workers=workers) as engine:
-        server = engine.initial_model()
+        server = engine.server.initial_model()
         updates = engine.train([TrainTask(round, k, server, np.full(4, 0.25), None) for k in range(3)])
     return [*(update.model for update in sorted(updates, key=lambda update: update.client)), server]
 

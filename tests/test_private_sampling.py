@@ -70,7 +70,7 @@ def test_the_papers_private_mode_sends_c_numbers_down_and_no_second_model() -> N
 
     settings = settings_of(PRIVATE, target={"kind": "uniform"}, training={"rounds": 2})
     engine = engine_of(settings, kind=Watched)
-    model = payload_bytes(engine.initial_model())
+    model = payload_bytes(engine.server.initial_model())
     _, (first, second) = federate(settings, engine)
     assert all(task.lipschitz is None and task.probabilities is None for task in Watched.tasks[:3])
     for task in Watched.tasks[3:]:
@@ -101,7 +101,7 @@ def test_in_private_use_the_server_learns_only_what_it_could_compute_itself() ->
         "evaluations",
         "seconds",
     }
-    known = engine.lipschitz([weights for weights in local if weights is not None], state.model).values
+    known = engine.server.lipschitz([weights for weights in local if weights is not None], state.model).values
     np.testing.assert_array_equal(np.stack([report.lipschitz for report in reports]), known)
 
 

@@ -53,7 +53,7 @@ def update_of(round: int, optimizer: dict[str, Any], schedule: dict[str, Any]) -
     """How far one gradient step in this round moves the initial model."""
     training = {"rounds": 4, "local_epochs": 1, "batch_size": 40, "optimizer": optimizer, "schedule": schedule}
     engine = local_engine_of(settings_of("fedavg", training=training))
-    before = engine.initial_model()
+    before = engine.server.initial_model()
     (update,) = engine.train([TrainTask(round, 0, before, np.full(4, 0.25), None)])
     return {name: value - before[name] for name, value in update.model.items()}
 

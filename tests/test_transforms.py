@@ -244,14 +244,16 @@ def test_a_transform_that_blanks_images_leaves_every_measurement_alone() -> None
     for transforms in ([], [f"{__name__}:blank"]):
         settings = with_transforms({"name": "isfl"}, *transforms)
         engine = of_images(settings)
-        reference = engine.initial_model()
+        reference = engine.server.initial_model()
         local = {name: value + 0.01 for name, value in reference.items()}
-        estimate = engine.lipschitz([local], reference)
+        estimate = engine.server.lipschitz([local], reference)
         standard, clients = engine.evaluate(local)
         stored = engine.clients.data.inputs.clone()
         (update, *_) = engine.train([TrainTask(1, 0, reference, np.full(4, 0.25), None)])
         assert torch.equal(engine.clients.data.inputs, stored), "the stored images are what they were"
-        measured.append((estimate.values, standard.total, dict(clients), engine.public_loss(local), update.train_loss))
+        measured.append(
+            (estimate.values, standard.total, dict(clients), engine.server.public_loss(local), update.train_loss)
+        )
     plain, blanked = measured
     assert np.array_equal(plain[0], blanked[0]) and plain[0].min() > 0
     assert plain[1:3] == blanked[1:3] and np.array_equal(plain[3], blanked[3])
@@ -263,7 +265,7 @@ def test_isfedavg_weighs_samples_by_gradients_of_images_as_they_are() -> None:
     for transforms in ([], [f"{__name__}:blank"]):
         settings = with_transforms("isfedavg", *transforms)
         engine = of_images(settings)
-        task = TrainTask(2, 0, engine.initial_model(), np.full(4, 0.25), None)
+        task = TrainTask(2, 0, engine.server.initial_model(), np.full(4, 0.25), None)
         _, memory = train_client(engine.model, task, engine.clients[0], settings, ClientMemory())
         assert memory.probabilities is not None
         probabilities.append(memory.probabilities)

@@ -14,10 +14,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from isfl.crew import Crew, Handler
-from isfl.engines import LocalEngine, hands
-from isfl.engines.board import Board
-from isfl.engines.hands import ManyProcesses
+from isfl.engines import LocalEngine
+from isfl.engines.local import executor
+from isfl.engines.local.executor import WorkerProcesses
+from isfl.engines.local.shared_buffer import SharedModels
+from isfl.engines.local.worker_pool import Handler, WorkerPool
 from isfl.errors import UserError
 from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import RoundReport, Settings, run_round, start
@@ -88,7 +89,9 @@ def test_a_killed_worker_is_replaced_and_its_client_done_again() -> None:
 
         def assassin() -> None:
             while not stop.wait(0.15):
-                workers = engine._hands.crew.workers if isinstance(engine._hands, ManyProcesses) else []
+                workers = (
+                    engine.server._executor.pool.workers if isinstance(engine.server._executor, WorkerProcesses) else []
+                )
                 busy = [w.process.pid for w in workers if w.job is not None and w.process.pid not in victims]
                 if busy and len(victims) < 2 and busy[0] is not None:
                     os.kill(busy[0], signal.SIGKILL)
@@ -109,16 +112,16 @@ def test_workers_are_gone_when_the_engine_is_closed() -> None:
     settings = settings_of("fedavg", training={"rounds": 1})
     with engine_of(settings, workers=2) as engine:
         federated(settings, engine)
-        assert isinstance(engine._hands, ManyProcesses)
-        processes = [worker.process for worker in engine._hands.crew.workers]
+        assert isinstance(engine.server._executor, WorkerProcesses)
+        processes = [worker.process for worker in engine.server._executor.pool.workers]
         assert len(processes) == 2 and all(process.is_alive() for process in processes)
     assert not any(process.is_alive() for process in processes)
 
 
 def _resident(engine: LocalEngine) -> int:
     """Bytes of memory of this process and the engine's workers."""
-    assert isinstance(engine._hands, ManyProcesses)
-    pids = [os.getpid(), *(worker.process.pid for worker in engine._hands.crew.workers)]
+    assert isinstance(engine.server._executor, WorkerProcesses)
+    pids = [os.getpid(), *(worker.process.pid for worker in engine.server._executor.pool.workers)]
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -136,7 +139,7 @@ def test_memory_does_not_grow_with_the_number_of_rounds() -> None:
         for _ in range(settings.training.rounds):
             state, _ = run_round(state, settings, engine)
             sizes.append(_resident(engine))
-        files = list(engine._place.memories.iterdir())
+        files = list(engine.server.worker.directory.iterdir())
     assert sum(sizes[40:]) / 10 - sum(sizes[10:20]) / 10 < 20 << 20
     assert len(files) == 3, "what is not needed any more is removed"
 
@@ -159,24 +162,23 @@ def test_workers_that_start_with_nothing_give_the_same_bits(monkeypatch: pytest.
     settings = of("private, moon, local statistics")
     results = []
     for workers in (1, 2):
-        monkeypatch.setattr(hands, "start_method", lambda device: "spawn")
+        monkeypatch.setattr(executor, "start_method", lambda device: "spawn")
         with engine_of(settings, model=network(batchnorm=True, dropout=0.2), workers=workers) as engine:
             results.append(federated(settings, engine))
     assert identical(*results)
 
 
 def test_a_model_that_cannot_be_sent_is_trained_here_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hands, "start_method", lambda device: "spawn")
+    monkeypatch.setattr(executor, "start_method", lambda device: "spawn")
     settings = settings_of("fedavg", training={"rounds": 1})
     with engine_of(settings, workers=2) as engine:
         pass
-    engine.model = Closure()
-    engine._place.model = engine.model
+    engine.server.worker.model = Closure()
     with pytest.warns(UserWarning, match="one worker instead of 2"):
         engine.evaluate(engine.model.state_dict())
 
 
-# ---------------------------------------------------------------- the crew itself
+# ---------------------------------------------------------------- the pool itself
 
 
 def _twice(number: int, marker: str) -> Handler:
@@ -196,28 +198,28 @@ def _twice(number: int, marker: str) -> Handler:
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(2, _twice, (str(tmp_path / "marker"),), retries=1)
-    yield crew
-    crew.close()
+def pool(tmp_path: Path) -> Iterator[WorkerPool]:
+    pool = WorkerPool(2, _twice, (str(tmp_path / "marker"),), retries=1)
+    yield pool
+    pool.close()
 
 
-def test_every_job_is_done_once_whoever_dies(crew: Crew) -> None:
-    assert sorted(result for _, result, _ in crew.run([(i,) for i in range(20)])) == [2 * i for i in range(20)]
+def test_every_job_is_done_once_whoever_dies(pool: WorkerPool) -> None:
+    assert sorted(result for _, result, _ in pool.run([(i,) for i in range(20)])) == [2 * i for i in range(20)]
 
 
-def test_a_job_that_always_kills_its_worker_is_given_up(crew: Crew) -> None:
+def test_a_job_that_always_kills_its_worker_is_given_up(pool: WorkerPool) -> None:
     with pytest.raises(RuntimeError, match=r"ended unexpectedly \(exit code -9\)"):
-        list(crew.run([(1,), (666,)]))
-    assert crew.workers == []
+        list(pool.run([(1,), (666,)]))
+    assert pool.workers == []
     with pytest.raises(RuntimeError, match="has been closed"):
-        list(crew.run([(1,)]))
+        list(pool.run([(1,)]))
 
 
 @pytest.mark.parametrize(("value", "kind", "text"), [(-1, UserError, "not allowed"), (-2, RuntimeError, "a bug")])
-def test_an_error_in_a_job_is_raised_here(crew: Crew, value: int, kind: type[Exception], text: str) -> None:
+def test_an_error_in_a_job_is_raised_here(pool: WorkerPool, value: int, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
-        list(crew.run([(1,), (value,)]))
+        list(pool.run([(1,), (value,)]))
 
 
 def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:
@@ -227,12 +229,12 @@ def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, signal, sys\n"
-        "from isfl.crew import Crew\n"
+        "from isfl.engines.local.worker_pool import WorkerPool\n"
         "from tests.test_workers import _twice\n"
         "if __name__ == '__main__':\n"
-        "    crew = Crew(2, _twice, ('nowhere',))\n"
-        "    list(crew.run([(1,), (2,)]))\n"
-        "    print(*[worker.process.pid for worker in crew.workers], flush=True)\n"
+        "    pool = WorkerPool(2, _twice, ('nowhere',))\n"
+        "    list(pool.run([(1,), (2,)]))\n"
+        "    print(*[worker.process.pid for worker in pool.workers], flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -263,7 +265,7 @@ def test_a_board_keeps_every_bit_and_the_layout() -> None:
         "nothing": torch.zeros(0, 3),
         "transposed": torch.randn(3, 4).t(),
     }
-    board = Board(weights, rows=3)
+    board = SharedModels(weights, rows=3)
     board.write(1, weights)
     for name, value in board.read(1).items():
         assert torch.equal(value, weights[name]) and value.dtype == weights[name].dtype

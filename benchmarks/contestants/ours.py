@@ -41,7 +41,7 @@ def main() -> None:
     model_to_train = resnet8((3, 32, 32), 10)
     with LocalEngine(model_to_train, clients, unused, unused, settings, workers=work.workers) as engine:
         engine.introduce()
-        model, memory = engine.initial_model(), ServerMemory()
+        model, memory = engine.server.initial_model(), ServerMemory()
         target = np.full(10, 0.1)
         clock = Clock("torch")
         clock.ready()
@@ -49,7 +49,8 @@ def main() -> None:
             clock.begin()
             updates = engine.train([TrainTask(number, client, model, target) for client in range(CLIENTS)])
             updates = sorted(updates, key=lambda update: update.client)
-            model, memory = aggregate(settings.scheme.aggregation, model, updates, memory, engine.facts.parameters)
+            parameters = engine.server.facts.parameters
+            model, memory = aggregate(settings.scheme.aggregation, model, updates, memory, parameters)
             images_seen = sum(update.training_evaluations for update in updates)
             clock.end(images_seen, float(np.mean([update.train_loss for update in updates])))
 

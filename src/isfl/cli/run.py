@@ -38,7 +38,7 @@ def run(
 ) -> None:
     """Run one experiment and write its run directory."""
     from isfl.cli.terminal import run_progress, say
-    from isfl.crew import cores
+    from isfl.engines.local.worker_pool import cores
     from isfl.experiment.config import load_config
     from isfl.experiment.run import run as run_experiment
     from isfl.trackers import Tracking, tracked
@@ -69,7 +69,7 @@ def resume(
 ) -> None:
     """Resume an interrupted run, comparison or reproduction; the result is bit-identical."""
     from isfl.cli.terminal import run_progress, say
-    from isfl.crew import cores
+    from isfl.engines.local.worker_pool import cores
     from isfl.experiment.cells import planned_cells
     from isfl.experiment.config import config_from
     from isfl.experiment.directory import RunDirectory

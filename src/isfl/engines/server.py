@@ -1,31 +1,26 @@
-"""What the server itself computes in a round, from its model, the public set and the test set."""
+"""What the server itself computes in a round, from its model, the public set and the test set.
+
+Every engine has one: the server's work is the same wherever clients are.
+"""
 
 from __future__ import annotations
 
 import pickle
-import shutil
-import tempfile
 import warnings
-import weakref
 from collections.abc import Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-import torch
 from torch import nn
 
-from isfl.data.dataset import Dataset, Population
-from isfl.engines.board import row_bytes
-from isfl.engines.hands import Hands, ManyProcesses, OneProcess
-from isfl.engines.workplace import Loaded, Place, Workplace, devices, pieces, state_of
+from isfl.data.dataset import Dataset
+from isfl.engines.local.executor import Executor, InProcess, WorkerProcesses
+from isfl.engines.local.shared_buffer import row_bytes
+from isfl.engines.local.worker import LoadedModels, Place, Worker, devices, pieces
 from isfl.federation.evaluation import ClassScores, Outcomes, class_scores
 from isfl.federation.interface import ModelFacts
-from isfl.federation.normalization import estimate_statistics, statistic_names, with_group_norm
+from isfl.federation.normalization import estimate_statistics, statistic_names
 from isfl.federation.round import participant_count
 from isfl.federation.settings import Settings
-from isfl.federation.values import Weights
-from isfl.kernels import with_fast_convolutions
+from isfl.federation.values import Weights, state_of
 from isfl.smoothness import LipschitzEstimate, conclude, distance, plan_estimate, squared_gradient
 from isfl.theory.arrays import Array
 
@@ -35,125 +30,96 @@ LOCAL_BYTES = 256 << 20
 """Local models held in shared memory at a time, to be compared with the global one."""
 
 
-def as_trained(model: nn.Module, settings: Settings) -> nn.Module:
-    """The model as every engine trains it.
-
-    Convolutions on a CPU are faster with channels last and in our own way; both are part of a result's bits.
-    """
-    if settings.training.batchnorm == "group":
-        model = with_group_norm(model)
-    if settings.training.convolutions == "fast":
-        model = with_fast_convolutions(model)
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+def model_facts(model: nn.Module, settings: Settings) -> ModelFacts:
+    """What a round has to know about the model's state."""
+    kept_local = settings.training.batchnorm == "local"
+    return ModelFacts(
+        # A parameter with two names is one parameter: the optimiser must move it under both.
+        parameters=frozenset(n for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad),
+        statistics=statistic_names(model) if kept_local else frozenset(),
+    )
 
 
-class ServerSide:
-    """The server's share of an engine. `workers` processes share its work; with one, it is done here.
+class ServerCompute:
+    """The server's share of a round, done in this process or shared by worker processes.
 
-    `clients` are those whose data is on this machine, for whoever trains them here; `directory` is where the weights
-    go that they remember (default: a temporary one). What is started is ended by `close`, or at the end of a `with`.
+    `worker` has the model (as it is trained), the data and the device of this process; `clients` is how many there are.
+    Worker processes are started by the first request and ended by `close`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        clients: Population,
-        public: Dataset,
-        test: Dataset,
-        settings: Settings,
-        workers: int,
-        directory: Path | None,
-    ) -> None:
-        self.model, self.settings = as_trained(model, settings), settings
-        self.public, self.num_classes = public, test.num_classes
-        kept_local = settings.training.batchnorm == "local"
-        self.facts = ModelFacts(
-            # A parameter with two names is one parameter: the optimiser must move it under both.
-            parameters=frozenset(n for n, p in self.model.named_parameters(remove_duplicate=False) if p.requires_grad),
-            statistics=statistic_names(self.model) if kept_local else frozenset(),
-        )
-        self._initial = state_of(self.model)
-        self._devices, self._temporary = devices(workers), directory is None
-        self._place = Workplace(
-            self.model, clients, public, test, settings, directory or self._scratch(), self._devices[0]
-        )
-        self._hands: Hands | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+    def __init__(self, worker: Worker, settings: Settings, clients: int, workers: int) -> None:
+        self.worker, self.settings, self.clients = worker, settings, clients
+        self.public, self.test = worker.data["public"], worker.data["test"]
+        self.num_classes = self.test.num_classes
+        self.facts = model_facts(worker.model, settings)
+        self._initial = state_of(worker.model)
+        self._devices = devices(workers)
+        self._executor: Executor | None = None
 
     def close(self) -> None:
-        """End the workers; the next request would start new ones."""
-        if self._hands is not None:
-            self._hands.close()
-        self._hands = None
+        """End the worker processes; the next request would start new ones."""
+        if self._executor is not None:
+            self._executor.close()
+        self._executor = None
 
-    # ------------------------------------------------------------ what a round asks for
+    @property
+    def executor(self) -> Executor:
+        """What does the work, started when it is first needed."""
+        if self._executor is None:
+            self._executor = self._new_executor()
+        return self._executor
 
     def initial_model(self) -> Weights:
         return self._initial
 
     def lipschitz(self, local: Sequence[Weights], reference: Weights) -> LipschitzEstimate:
-        module, device = self._place.loaded(reference), self._place.device
+        module, device = self.worker.loaded(reference), self.worker.device
         inputs, labels = self.public.everything()
         plan = plan_estimate(
             module, inputs.to(device), labels.to(device), self.num_classes, method=self.settings.estimator
         )
-        distances = [distance(other, module) for other in Loaded(self._place.spare, local)]
-        return conclude(plan, self._workers().measure(plan, local, reference), distances)
+        distances = [distance(other, module) for other in LoadedModels(self.worker.spare, local)]
+        return conclude(plan, self.executor.measure(plan, local, reference), distances)
 
     def with_statistics(self, model: Weights) -> Weights:
-        module = self._place.loaded(model)
-        estimate_statistics(module, self.public.everything()[0].to(self._place.device))
+        module = self.worker.loaded(model)
+        estimate_statistics(module, self.public.everything()[0].to(self.worker.device))
         return state_of(module)
 
     def public_loss(self, model: Weights) -> Array:
-        (found,) = self._outcomes(model, "public")
-        return class_scores(found, self.public.labels.numpy(), self.num_classes).loss
+        (found,) = self.outcomes(model, "public")
+        return self._by_class(found, self.public).loss
 
     def gradient_square(self, model: Weights, target: Array) -> tuple[float, int]:
-        module, device = self._place.loaded(model), self._place.device
+        module, device = self.worker.loaded(model), self.worker.device
         inputs, labels = self.public.everything()
         return squared_gradient(module, inputs.to(device), labels.to(device), target), len(labels)
 
-    # ------------------------------------------------------------ who does it
-
-    def _standard(self, found: Outcomes) -> ClassScores:
+    def standard(self, found: Outcomes) -> ClassScores:
         """The scores of what was found on the test set."""
-        return class_scores(found, self._place.data["test"].labels.numpy(), self.num_classes)
+        return self._by_class(found, self.test)
 
-    def _outcomes(self, model: Weights, *places: Place) -> list[Outcomes]:
-        """Of whole data sets, piece by piece, all in one go: nobody waits for the others between two sets."""
-        rows = [(place, *piece) for place in places for piece in pieces(len(self._place.data[place]), PIECE)]
-        found = self._workers().outcomes(rows, model)
+    def outcomes(self, model: Weights, *places: Place) -> list[Outcomes]:
+        """Of whole data sets, piece by piece, in one go: no worker waits between two sets."""
+        rows = [(place, *piece) for place in places for piece in pieces(len(self.worker.data[place]), PIECE)]
+        found = self.executor.outcomes(rows, model)
         return [
             Outcomes.joined([part for (at, *_), part in zip(rows, found, strict=True) if at == place])
             for place in places
         ]
 
-    def _workers(self) -> Hands:
-        if self._hands is None:
-            self._hands = self._staffed()
-        return self._hands
+    def _by_class(self, found: Outcomes, data: Dataset) -> ClassScores:
+        return class_scores(found, data.labels.numpy(), self.num_classes)
 
-    def _staffed(self) -> Hands:
+    def _new_executor(self) -> Executor:
         if len(self._devices) == 1:
-            return OneProcess(self._place)
-        compared = participant_count(self.settings, len(self._place.clients)) if self.settings.measures_lipschitz else 1
+            return InProcess(self.worker)
+        compared = participant_count(self.settings, self.clients) if self.settings.measures_lipschitz else 1
         rows = max(1, min(compared, LOCAL_BYTES // row_bytes(self._initial)))
         try:
-            return ManyProcesses(self._place, rows, self._devices)
+            return WorkerProcesses(self.worker, rows, self._devices)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             warnings.warn(
                 f"one worker instead of {len(self._devices)}: the model cannot be sent ({error})", stacklevel=2
             )
-            return OneProcess(self._place)
-
-    def _scratch(self) -> Path:
-        """Removed with the engine."""
-        path = Path(tempfile.mkdtemp(prefix="isfl-"))
-        weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
-        return path
+            return InProcess(self.worker)

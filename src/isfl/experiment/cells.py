@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isfl.crew import Crew, Handler, cores
+from isfl.engines.local.worker_pool import Handler, WorkerPool, cores
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, read_lines, refuse_used, told_when_full
@@ -120,12 +120,12 @@ def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence
     if len(work) == 1:
         run_or_resume(*work[0], lambda line: watch(cells), processes)
     elif work:
-        crew = Crew(min(processes, len(work)), _cell_worker)
+        pool = WorkerPool(min(processes, len(work)), _cell_worker)
         try:
-            for _ in crew.run(work, lambda: watch(cells)):
+            for _ in pool.run(work, lambda: watch(cells)):
                 pass
         finally:
-            crew.close()
+            pool.close()
     watch(cells)
 
 

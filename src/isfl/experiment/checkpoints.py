@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from isfl.engines.memories import Remembered
+from isfl.federation.client_state import StoredState
 from isfl.federation.values import ClientMemory, FederationState, ServerMemory, Weights
 from isfl.files import write_whole
 
@@ -34,7 +34,7 @@ CLIENTS = "clients"
 @dataclass(frozen=True)
 class Checkpoint:
     state: FederationState
-    memories: dict[int, Remembered]
+    client_states: dict[int, StoredState]
     lengths: dict[str, int]
     """Bytes of each growing file that belong to the rounds so far."""
     config: str
@@ -45,7 +45,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
     """Write the checkpoint of a round into `run/checkpoints`, then remove all but the last two."""
     directory, number = run / "checkpoints", checkpoint.state.round
     directory.mkdir(exist_ok=True)
-    content = save(pack(checkpoint.state, checkpoint.memories))
+    content = save(pack(checkpoint.state, checkpoint.client_states))
     described = {
         "format": FORMAT,
         "round": number,
@@ -56,7 +56,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
         },
         "clients": {
             str(k): {"file": memory.file, "sha256": memory.sha256}
-            for k, memory in checkpoint.memories.items()
+            for k, memory in checkpoint.client_states.items()
             if memory.file is not None
         },
     }
@@ -92,14 +92,14 @@ def _read(run: Path, manifest_file: Path) -> Checkpoint:
     for name, prefix in manifest["files"].items():
         if _prefix_digest(run / name, prefix["bytes"]) != prefix["sha256"]:
             raise ValueError(f"{name} is not what it was")
-    state, memories = unpack(load(content))
+    state, client_states = unpack(load(content))
     for k, kept in manifest["clients"].items():
         stored = (run / CLIENTS / kept["file"]).read_bytes()
         if hashlib.sha256(stored).hexdigest() != kept["sha256"]:
             raise ValueError(f"{CLIENTS}/{kept['file']} is not what it was")
-        memories[int(k)] = replace(memories.get(int(k), Remembered()), **kept)
+        client_states[int(k)] = replace(client_states.get(int(k), StoredState()), **kept)
     lengths = {name: prefix["bytes"] for name, prefix in manifest["files"].items()}
-    return Checkpoint(state, memories, lengths, manifest["config"])
+    return Checkpoint(state, client_states, lengths, manifest["config"])
 
 
 def _digest(described: Mapping[str, object], content: bytes) -> str:
@@ -134,20 +134,20 @@ def _client_files(manifest: Path) -> set[str]:
         return set()
 
 
-def pack(state: FederationState, memories: Mapping[int, Remembered]) -> Weights:
-    """State and the small part of memories as one flat dictionary of tensors; what is None is left out."""
+def pack(state: FederationState, client_states: Mapping[int, StoredState]) -> Weights:
+    """State and the small part of client_states as one flat dictionary of tensors; what is None is left out."""
     flat: Weights = {"state/round": torch.tensor(state.round)}
     _put(flat, "state/model", state.model)
     _put(flat, "state/first", state.server.first)
     _put(flat, "state/second", state.server.second)
     for name in ("target", "sizes", "counts", "probabilities", "lipschitz"):
         _put_array(flat, f"state/{name}", getattr(state, name))
-    for k, memory in ((k, remembered.small) for k, remembered in memories.items()):
+    for k, memory in ((k, remembered.small) for k, remembered in client_states.items()):
         _put_array(flat, f"client/{k}/probabilities", memory.probabilities)
     return flat
 
 
-def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, Remembered]]:
+def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, StoredState]]:
     """The inverse of `pack`."""
 
     def array(name: str) -> np.ndarray | None:
@@ -165,10 +165,10 @@ def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, Remem
         lipschitz=array("state/lipschitz"),
         server=ServerMemory(_take(flat, "state/first"), _take(flat, "state/second")),
     )
-    memories = {}
+    client_states = {}
     for k in sorted({int(name.split("/")[1]) for name in flat if name.startswith("client/")}):
-        memories[k] = Remembered(ClientMemory(probabilities=array(f"client/{k}/probabilities")))
-    return state, memories
+        client_states[k] = StoredState(ClientMemory(probabilities=array(f"client/{k}/probabilities")))
+    return state, client_states
 
 
 def _put(flat: Weights, prefix: str, weights: Weights) -> None:

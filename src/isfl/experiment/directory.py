@@ -32,9 +32,9 @@ from typing import Any
 from safetensors.torch import save
 
 from isfl import kernels
-from isfl.engines.memories import Remembered
 from isfl.errors import UserError
 from isfl.experiment.checkpoints import CLIENTS, Checkpoint, latest_checkpoint, save_checkpoint
+from isfl.federation.client_state import StoredState
 from isfl.federation.values import FederationState, Weights
 from isfl.files import appear, write_whole
 
@@ -146,7 +146,7 @@ class RunDirectory:
     def record(
         self,
         state: FederationState,
-        memories: Mapping[int, Remembered],
+        client_states: Mapping[int, StoredState],
         metrics: Mapping[str, Any],
         probabilities: Mapping[str, Any],
     ) -> None:
@@ -155,7 +155,7 @@ class RunDirectory:
             self._append(self.metrics, metrics)
             self._append(self.probabilities, probabilities)
             lengths = {name: (self.path / name).stat().st_size for name in GROWING}
-            save_checkpoint(self.path, Checkpoint(state, dict(memories), lengths, self._config_digest()))
+            save_checkpoint(self.path, Checkpoint(state, dict(client_states), lengths, self._config_digest()))
 
     def finish(self, weights: Weights) -> None:
         with uninterrupted(), told_when_full(self.path):

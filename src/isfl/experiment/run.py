@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from isfl import federation
 from isfl.data import Dataset, load, partition
 from isfl.data.dataset import Population
 from isfl.data.features import seen_by
@@ -22,24 +22,17 @@ from isfl.data.sources import Source
 from isfl.data.splits import FeatureSplit, public_set
 from isfl.data.transforms import check_transforms
 from isfl.engines import LocalEngine
-from isfl.engines.memories import Remembered
 from isfl.errors import UserError
 from isfl.experiment.checkpoints import Checkpoint
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import CLIENTS, RunDirectory, environment, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
-from isfl.federation import FederationState, run_round, start
+from isfl.federation import Engine, FederationState, run_round, start
+from isfl.federation.client_state import StoredState
 from isfl.federation.initial import layer_resets
 from isfl.models import build_model, check_output
 
 OnRound = Callable[[dict[str, Any]], None]
-
-
-class Engine(federation.Engine, Protocol):
-    """What a run asks of an engine besides rounds."""
-
-    memories: dict[int, Remembered]
-    """What clients remember, where it is the run's business to keep it."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +99,7 @@ def run(config: Config, out: Path, on_round: OnRound = lambda line: None, worker
     described = {**describe(problem), "target": state.target.tolist()}
     directory = RunDirectory.create(out, config.model_dump(mode="json"), described)
     with directory.locked(), engine:
-        go_on(directory, config, engine, state, on_round)
+        go_on(directory, config, engine, state, on_round, engine.client_states)
 
 
 def resume(out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -> None:
@@ -120,9 +113,9 @@ def resume(out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -
         checkpoint = reopen(directory, describe(problem))
         if checkpoint is not None:
             state = checkpoint.state
-            engine.memories.update(checkpoint.memories)
+            engine.client_states.update(checkpoint.client_states)
         with engine:
-            go_on(directory, config, engine, state, on_round)
+            go_on(directory, config, engine, state, on_round, engine.client_states)
 
 
 def reopen(directory: RunDirectory, description: Mapping[str, Any]) -> Checkpoint | None:
@@ -135,12 +128,22 @@ def reopen(directory: RunDirectory, description: Mapping[str, Any]) -> Checkpoin
     return directory.restore()
 
 
-def go_on(directory: RunDirectory, config: Config, engine: Engine, state: FederationState, on_round: OnRound) -> None:
-    """Round after round, each on disk before the next begins."""
+def go_on(
+    directory: RunDirectory,
+    config: Config,
+    engine: Engine,
+    state: FederationState,
+    on_round: OnRound,
+    client_states: Mapping[int, StoredState] = MappingProxyType({}),
+) -> None:
+    """Round after round, each on disk before the next begins.
+
+    `client_states` is what clients of this machine remember, which goes into the checkpoints.
+    """
     while state.round < config.training.rounds:
         state, report = run_round(state, config, engine)
         line = metrics_of(report)
-        directory.record(state, engine.memories, line, probabilities_of(report))
+        directory.record(state, client_states, line, probabilities_of(report))
         on_round(line)
     directory.finish(state.model)
 

@@ -60,11 +60,11 @@ def diagnose(
         return NOTHING
     began = time.perf_counter()
     target = state.target[[update.client for update in admitted]].mean(axis=0)
-    square, evaluations = engine.gradient_square(new.model, target)
+    square, evaluations = engine.server.gradient_square(new.model, target)
     drift, bound = None, None
     # Clients that start from models of their own have not drifted apart: they never were together.
     if settings.training.initial_models == "shared" or state.round > 0:
-        drift = _drift(state, admitted, settings, engine.facts.parameters)
+        drift = _drift(state, admitted, settings, engine.server.facts.parameters)
         bound = None if measured is None else _bound(state, admitted, measured, settings, engine)
     return Diagnosis(
         drift=drift,
@@ -114,7 +114,7 @@ def _bound(
     # L_i of the global model must hold for every client; classes without a value count as the average one.
     per_class = np.array([np.nanmax(column) if np.isfinite(column).any() else np.nan for column in rows.T])
     mean_lipschitz = float(np.where(np.isfinite(per_class), per_class, np.nanmean(per_class)) @ target)
-    loss_before = engine.public_loss(state.model)
+    loss_before = engine.server.public_loss(state.model)
     loss = np.where(np.isfinite(loss_before), loss_before, np.nanmean(loss_before))
     norms, variances = _by_step(present, settings.training)
     bound = convergence_bound(

@@ -31,16 +31,13 @@ class ModelFacts:
     """Names of BatchNorm statistics that stay at the clients; empty unless they are kept local."""
 
 
-class Engine(Protocol):
-    """Where a round runs. Answers may come in any order; a client that fails is missing from them, or has a refusal."""
+class Server(Protocol):
+    """What the server computes itself, from its model, the public set and the test set."""
 
     num_classes: int
     facts: ModelFacts
 
-    def introduce(self) -> Sequence[ClientProfile]: ...
     def initial_model(self) -> Weights: ...
-    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate | Refusal]: ...
-    def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport | Refusal]: ...
     def lipschitz(self, local: Sequence[Weights], reference: Weights) -> LipschitzEstimate: ...
     def with_statistics(self, model: Weights) -> Weights:
         """The model with BatchNorm statistics estimated on the public set."""
@@ -54,6 +51,18 @@ class Engine(Protocol):
         """`||grad l(theta)||^2` of `l = sum_i p_i l_i` on the public set, and the gradient evaluations it took."""
         ...
 
+
+class Engine(Protocol):
+    """Where a round runs: a server, and a way to its clients.
+
+    Answers may come in any order; a client that fails is missing from them, or has a refusal.
+    """
+
+    @property
+    def server(self) -> Server: ...
+    def introduce(self) -> Sequence[ClientProfile]: ...
+    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate | Refusal]: ...
+    def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport | Refusal]: ...
     def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
         """D_S by class, and every client's own data, as far as the client can be asked."""
         ...

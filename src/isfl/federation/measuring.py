@@ -114,8 +114,8 @@ def _at_server(admitted: Sequence[ClientUpdate], reference: Weights, engine: Eng
     """The server has the local models: it compares each with the global one on the public set."""
     began = time.perf_counter()
     # Statistics that stayed at the clients are replaced by the server's own, on both sides of the comparison.
-    local = [{**only(reference, engine.facts.statistics), **update.model} for update in admitted]
-    estimate = engine.lipschitz(local, reference)
+    local = [{**only(reference, engine.server.facts.statistics), **update.model} for update in admitted]
+    estimate = engine.server.lipschitz(local, reference)
     return Lipschitz(
         values=estimate.values,
         dropped=int(estimate.dropped.sum()),
@@ -132,12 +132,12 @@ def _at_clients(tasks: Sequence[RenewTask], engine: Engine) -> Lipschitz:
     for answer in engine.renew(tasks):
         if isinstance(answer, Refusal):
             refused[answer.client] = answer.reason
-        elif reason := renewal_refusal(answer, engine.num_classes):
+        elif reason := renewal_refusal(answer, engine.server.num_classes):
             refused[answer.client] = reason
         elif answer.client in asked:
             reports[answer.client] = answer
     refused |= dict.fromkeys(set(asked) - reports.keys() - refused.keys(), "did not answer")
-    unknown = np.full(engine.num_classes, np.nan)
+    unknown = np.full(engine.server.num_classes, np.nan)
     return Lipschitz(
         values=np.stack([reports[k].lipschitz if k in reports else unknown for k in asked]),
         dropped=sum(r.dropped for r in reports.values()),

@@ -79,9 +79,9 @@ def start(settings: Settings, engine: Engine) -> FederationState:
     exact = not isinstance(settings.target, NoisedTarget)
     for profile in profiles:
         hidden = settings.hides_counts and exact
-        if reason := profile_refusal(profile, engine.num_classes, exact, hidden):
+        if reason := profile_refusal(profile, engine.server.num_classes, exact, hidden):
             raise UserError(f"client {profile.client} {reason}")
-    target = target_shares(settings.target, profiles, engine.num_classes)
+    target = target_shares(settings.target, profiles, engine.server.num_classes)
     counts = None
     if not settings.hides_counts:
         counts = np.stack([p.class_counts for p in profiles if p.class_counts is not None])
@@ -92,7 +92,7 @@ def start(settings: Settings, engine: Engine) -> FederationState:
     told = settings.solves_at_client and not settings.measures_at_client
     return FederationState(
         round=0,
-        model=engine.initial_model(),
+        model=engine.server.initial_model(),
         target=target,
         sizes=np.array([profile.num_samples for profile in profiles]),
         counts=counts,
@@ -133,7 +133,7 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
     answers = sorted(engine.train(tasks), key=lambda answer: answer.client)
     updates = [answer for answer in answers if isinstance(answer, ClientUpdate) and cost_refusal(answer) is None]
     wanted = settings.training.local_epochs if settings.diagnostics.bound else None
-    admitted, refused = admit(tasks, answers, state, engine.facts, wanted)
+    admitted, refused = admit(tasks, answers, state, engine.server.facts, wanted)
     observed = _observed(state, engine)
 
     new = replace(state, round=number)
@@ -141,10 +141,10 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
     theory = NOTHING
     if admitted:
         model, memory = aggregate(
-            settings.scheme.aggregation, state.model, admitted, state.server, engine.facts.parameters
+            settings.scheme.aggregation, state.model, admitted, state.server, engine.server.facts.parameters
         )
-        if engine.facts.statistics:
-            model = engine.with_statistics(model)
+        if engine.server.facts.statistics:
+            model = engine.server.with_statistics(model)
         if all(bool(torch.isfinite(value).all()) for value in model.values()):
             new = replace(new, model=model, server=memory)
             new, measured = measure_and_renew(state, new, admitted, observed, settings, engine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, is_dataclass
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from isfl.theory.arrays import Array
 
@@ -141,6 +141,11 @@ class FederationState:
     lipschitz: Array | None = None
     """(K, C) the last values of each client, NaN where unknown, where clients solve for their own probabilities."""
     server: ServerMemory = ServerMemory()
+
+
+def state_of(model: nn.Module) -> Weights:
+    """A copy of the model's state, on the CPU."""
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
 
 def payload_bytes(value: object) -> int:

@@ -22,8 +22,8 @@ from isfl.experiment.config import Config, apply, config_from, demo_config
 from isfl.experiment.directory import RunDirectory, refuse_used
 from isfl.experiment.run import prepare
 from isfl.flower.client import client_app
+from isfl.flower.messages import Connection
 from isfl.flower.node import default_state
-from isfl.flower.post import Reach
 from isfl.flower.server import go_on_run, new_run
 
 MARK = "isfl>"
@@ -55,14 +55,14 @@ def main(grid: Grid, context: Context) -> None:
         if told.get("resume"):
             out = Path(str(told["out"]))
             run = str(RunDirectory.open(out).engine.get("run", ""))
-            go_on_run(out, Reach(grid, run, _tell), _on_round)
+            go_on_run(out, Connection(grid, run, _tell), _on_round)
         else:
             run = uuid.uuid4().hex
             out = Path(str(told["out"])) if told.get("out") else default_state() / "runs" / run
             refuse_used(out)
             where = {"kind": "deployment", "run": run, "connection": str(told.get("connection", ""))}
             config = configuration(told)
-            new_run(config, prepare(config), out, Reach(grid, run, _tell), _on_round, where)
+            new_run(config, prepare(config), out, Connection(grid, run, _tell), _on_round, where)
     except UserError as error:
         _say({"error": str(error)})
         raise

@@ -20,12 +20,12 @@ from isfl.data.dataset import Dataset
 from isfl.data.held import load_held
 from isfl.data.sources import normalized
 from isfl.data.transforms import check_transforms
-from isfl.engines.server import as_trained
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.run import Problem, prepare
 from isfl.federation.client import introduce, renew_at_client, train_client
 from isfl.federation.evaluation import outcomes, score
+from isfl.federation.preparation import prepared
 from isfl.federation.settings import NoisedTarget
 from isfl.federation.values import RenewTask, TrainTask, Weights
 from isfl.files import write_whole
@@ -153,7 +153,7 @@ def _visit(node: Node, records: RecordDict) -> Visit:
             raise UserError("the run wants clients with data of their own; name yours in the node configuration (data)")
         names, shape = [str(name) for name in _list(head["classes"])], [int(size) for size in _list(head["shape"])]
         data = _held(node.data, tuple(names), tuple(shape), text)
-        model = as_trained(build_model(config.model, tuple(shape), len(names), config.seed), config)
+        model = prepared(build_model(config.model, tuple(shape), len(names), config.seed), config)
         public = _kept_public(node, run, len(names))
         public = None if public is None else normalized(public, config.data.normalize)
         return Visit(node, run, config, model, data, public)
@@ -185,7 +185,7 @@ def _problem(text: str) -> tuple[Problem, nn.Module]:
     """Data, split and model of a run; the process may serve many messages of it."""
     config = _config(text)
     problem = prepare(config)
-    return problem, as_trained(problem.model, config)
+    return problem, prepared(problem.model, config)
 
 
 @lru_cache(maxsize=1)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from isfl.data.dataset import Population
-from isfl.engines.memories import Remembered
-from isfl.engines.server import ServerSide
+from isfl.engines.local.worker import Worker
+from isfl.engines.server import ServerCompute
 from isfl.errors import UserError
 from isfl.experiment.config import Config
 from isfl.experiment.run import Problem
 from isfl.federation.evaluation import ClassScores, Score
+from isfl.federation.preparation import prepared
 from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.values import (
     ClientProfile,
@@ -28,9 +29,9 @@ from isfl.federation.values import (
     Weights,
 )
 from isfl.flower.client import HEAD, Evaluation, public_record
+from isfl.flower.messages import Answer, Connection, NoReply, push, read, replies
 from isfl.flower.node import recall, simulated_node
-from isfl.flower.post import Answer, Reach, Silence, push, read, replies
-from isfl.flower.roster import PATIENCE, Roster
+from isfl.flower.node_registry import PATIENCE, NodeRegistry
 from isfl.flower.wire import arrays_of, encode
 from isfl.randomness import Purpose, generator
 from isfl.theory.arrays import Array
@@ -51,44 +52,48 @@ class Sent:
     """Clients that are not connected."""
 
 
-class FlowerEngine(ServerSide):
+class FlowerEngine:
     """Sends tasks to nodes and hears their answers; nothing waits longer than `config.flower` allows."""
 
-    def __init__(self, problem: Problem, config: Config, reach: Reach, workers: int = 1) -> None:
-        nobody = Population(problem.test.rows(0, 0), np.array([0]))
-        super().__init__(problem.model, nobody, problem.public, problem.test, config, workers, None)
-        self.config, self.reach, self.problem = config, reach, problem
+    def __init__(self, problem: Problem, config: Config, connection: Connection, workers: int = 1) -> None:
+        self.config, self.connection, self.problem = config, connection, problem
         self.client_count = config.flower.clients or len(problem.clients)
+        worker = Worker(prepared(problem.model, config), problem.public, problem.test, config, workers=workers)
+        self.server = ServerCompute(worker, config, self.client_count, workers)
         if config.flower.min_clients > self.client_count:
             raise UserError(
                 f"flower.min_clients = {config.flower.min_clients}, but there are {self.client_count} clients"
             )
-        self.memories: dict[int, Remembered] = {}
-        """Empty: clients keep their own."""
-        self.roster = Roster(reach, self.client_count, self._question, config.flower.reply_seconds)
+        self.registry = NodeRegistry(connection, self.client_count, self._question, config.flower.reply_seconds)
         self._round = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.server.close()
 
     def reunite(self, sizes: Sequence[int], counts: Array | None) -> None:
         """Go on with clients that introduced themselves in an earlier life of the run, once they are there again.
 
         Without this wait, the round that was under way would be done again with fewer of them, and other bits.
         """
-        self.roster.sizes = dict(enumerate(int(size) for size in sizes))
-        self.roster.counts = {} if counts is None else dict(enumerate(counts))
-        self.roster.rounds_begun, limits = True, self.config.flower
-        self.roster.gather(self.client_count, limits.wait_seconds, "clients to be back", limits.min_clients)
+        self.registry.sizes = dict(enumerate(int(size) for size in sizes))
+        self.registry.counts = {} if counts is None else dict(enumerate(counts))
+        self.registry.rounds_begun, limits = True, self.config.flower
+        self.registry.gather(self.client_count, limits.wait_seconds, "clients to be back", limits.min_clients)
 
     # ------------------------------------------------------------ what a round asks for
 
     def introduce(self) -> Sequence[ClientProfile]:
         """Wait until all clients are there."""
-        self.roster.gather(self.client_count, self.config.flower.wait_seconds, "clients before the first round")
-        self.roster.rounds_begun = True
-        return [self.roster.profiles[client] for client in sorted(self.roster.profiles)]
+        self.registry.gather(self.client_count, self.config.flower.wait_seconds, "clients before the first round")
+        self.registry.rounds_begun = True
+        return [self.registry.profiles[client] for client in sorted(self.registry.profiles)]
 
     def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate | Refusal]:
         self._round, limits = tasks[0].round, self.config.flower
-        self.roster.gather(limits.min_clients, limits.wait_seconds, f"clients for round {self._round}")
+        self.registry.gather(limits.min_clients, limits.wait_seconds, f"clients for round {self._round}")
         return list(self._hear(ClientUpdate, self._send(MessageType.TRAIN, tasks)))
 
     def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport | Refusal]:
@@ -97,25 +102,25 @@ class FlowerEngine(ServerSide):
     def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
         evaluators = self._evaluators()
         sent = self._send(MessageType.EVALUATE, [Evaluation(client, model) for client in evaluators])
-        (found,) = self._outcomes(model, "test")  # while the clients are at it
+        (found,) = self.server.outcomes(model, "test")  # while the clients are at it
         scores = {}
         for client, answer in self._answers(sent):
             score = read(Score, answer)
             if isinstance(score, Score) and not self._plausible(score, client):
                 score = "has impossible scores"
             if isinstance(score, str):
-                self.reach.tell(f"evaluation: client {client}: {score}")
+                self.connection.tell(f"evaluation: client {client}: {score}")
             else:
                 scores[client] = score
-        return self._standard(found), scores
+        return self.server.standard(found), scores
 
     def observe(self, target: Array, lipschitz: Array | None) -> Mapping[int, Observation]:
         """A simulation looks at its clients; otherwise the server sees what follows from what it was told."""
         rule, seen = self.config.scheme.sampling, {}
-        for client in sorted(self.roster.sizes):
-            counts, memory = self.roster.counts.get(client), None
-            if self.reach.simulated is not None:
-                memory = recall(simulated_node(client, self.reach.simulated), self.reach.run, self._round)
+        for client in sorted(self.registry.sizes):
+            counts, memory = self.registry.counts.get(client), None
+            if self.connection.simulated is not None:
+                memory = recall(simulated_node(client, self.connection.simulated), self.connection.run, self._round)
                 counts = self.problem.clients[client].class_counts.astype(np.float64)
             if counts is None or not self._may_be_seen:
                 continue
@@ -129,23 +134,23 @@ class FlowerEngine(ServerSide):
     @property
     def _may_be_seen(self) -> bool:
         """Noised counts are not what a client draws by."""
-        return self.reach.simulated is not None or not self.config.hides_counts
+        return self.connection.simulated is not None or not self.config.hides_counts
 
     def _evaluators(self) -> list[int]:
         """Connected clients, or a random share of all clients as far as it is connected.
 
         Nobody where class counts are private: how a model does on a client's data can give them away.
         """
-        if self.config.hides_counts and self.reach.simulated is None:
+        if self.config.hides_counts and self.connection.simulated is None:
             return []
         share, count = self.config.flower.evaluate_share, self.client_count
         rng = generator(self.config.seed, Purpose.EVALUATION, round=self._round)
         chosen = range(count) if share == 1 else rng.choice(count, round(share * count), replace=False)
-        return sorted(self.roster.node_of.keys() & {int(client) for client in chosen})
+        return sorted(self.registry.node_of.keys() & {int(client) for client in chosen})
 
     def _plausible(self, score: Score, client: int) -> bool:
         possible = 0 <= score.correct <= score.correct_top5 <= score.samples
-        return possible and score.samples == self.roster.sizes[client]
+        return possible and score.samples == self.registry.sizes[client]
 
     # ------------------------------------------------------------ asking and hearing
 
@@ -154,7 +159,7 @@ class FlowerEngine(ServerSide):
         model = {id(tasks[0].model): arrays_of(tasks[0].model)} if tasks else {}
         head, messages, client_of, absent = self._head(), {}, {}, []
         for task in tasks:
-            node = self.roster.node_of.get(task.client)
+            node = self.registry.node_of.get(task.client)
             if node is None:
                 absent.append(task.client)
                 continue
@@ -162,7 +167,7 @@ class FlowerEngine(ServerSide):
             content[HEAD] = head
             messages[node] = Message(content, node, kind, ttl=self.config.flower.reply_seconds + PATIENCE)
             client_of[node] = task.client
-        return Sent(push(self.reach.grid, messages) if messages else {}, client_of, absent)
+        return Sent(push(self.connection.grid, messages) if messages else {}, client_of, absent)
 
     def _hear(self, kind: type[Kind], sent: Sent) -> Iterator[Kind | Refusal]:
         """The answers of clients, as they come. Whose an answer is, the message tells, not its content."""
@@ -178,22 +183,24 @@ class FlowerEngine(ServerSide):
     def _answers(self, sent: Sent) -> Iterator[tuple[int, Answer]]:
         for client in sent.absent:
             yield client, "is not connected"
-        for node, answer in replies(self.reach, sent.messages, self.config.flower.reply_seconds, self.roster.look):
-            self.roster.note(node, silent=isinstance(answer, Silence))
+        for node, answer in replies(
+            self.connection, sent.messages, self.config.flower.reply_seconds, self.registry.look
+        ):
+            self.registry.note(node, silent=isinstance(answer, NoReply))
             yield sent.client_of[node], answer
 
     def _question(self) -> RecordDict:
         content = RecordDict({HEAD: self._head()})
         if self.config.flower.own_data and self.config.measures_at_client:
-            content["public"] = public_record(self.public)
+            content["public"] = public_record(self.problem.public)
         return content
 
     def _head(self) -> ConfigRecord:
         return ConfigRecord(
             {
-                "run": self.reach.run,
+                "run": self.connection.run,
                 "config": self.config.model_dump_json(),
                 "classes": list(self.problem.class_names),
-                "shape": [int(size) for size in self.public.inputs.shape[1:]],
+                "shape": [int(size) for size in self.problem.public.inputs.shape[1:]],
             }
         )

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from isfl.engines.memories import memory_bytes, memory_from
 from isfl.errors import UserError
+from isfl.federation.client_state import memory_bytes, memory_from
 from isfl.federation.values import ClientMemory
 from isfl.files import write_whole
 

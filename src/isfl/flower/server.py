@@ -22,19 +22,19 @@ from isfl.experiment.run import (
 )
 from isfl.federation import FederationState, start
 from isfl.flower.engine import FlowerEngine
-from isfl.flower.post import Reach
+from isfl.flower.messages import Connection
 
 PATIENCE = 60.0
 """Seconds to wait for the server app of a SuperLink that was killed: it lives on until it notices."""
 
 
 def new_run(
-    config: Config, problem: Problem, out: Path, reach: Reach, on_round: OnRound, where: Mapping[str, Any]
+    config: Config, problem: Problem, out: Path, connection: Connection, on_round: OnRound, where: Mapping[str, Any]
 ) -> None:
     """From the introduction of the clients to the last round. `where` is written down for whoever resumes."""
     torch.set_num_threads(1)
     warn_of_unknown_classes(problem.public, config)
-    with FlowerEngine(problem, config, reach) as engine:
+    with FlowerEngine(problem, config, connection) as engine:
         state = start(config, engine)
         described = {**_described(config, problem, state), "target": state.target.tolist()}
         directory = RunDirectory.create(out, config.model_dump(mode="json"), described, where)
@@ -42,7 +42,7 @@ def new_run(
             go_on(directory, config, engine, state, on_round)
 
 
-def go_on_run(out: Path, reach: Reach, on_round: OnRound, problem: Problem | None = None) -> None:
+def go_on_run(out: Path, connection: Connection, on_round: OnRound, problem: Problem | None = None) -> None:
     """From the last whole checkpoint. Clients that do not come back in time are missed like in any round."""
     torch.set_num_threads(1)
     directory = RunDirectory.open(out)
@@ -51,7 +51,7 @@ def go_on_run(out: Path, reach: Reach, on_round: OnRound, problem: Problem | Non
             return
         config = config_from(directory.config, str(out / "config.json"))
         problem = problem or prepare(config)
-        with FlowerEngine(problem, config, reach) as engine:
+        with FlowerEngine(problem, config, connection) as engine:
             checkpoint = reopen(directory, _described(config, problem, None))
             if checkpoint is None:
                 state = start(config, engine)

@@ -21,8 +21,8 @@ from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, refuse_used
 from isfl.experiment.run import OnRound, Problem, prepare
 from isfl.flower.client import client_app
+from isfl.flower.messages import Connection, StoppedError
 from isfl.flower.node import Node, simulated_node
-from isfl.flower.post import Reach, StoppedError
 from isfl.flower.server import go_on_run, new_run
 
 NODES = "nodes"
@@ -40,8 +40,8 @@ def simulate(config: Config, out: Path, on_round: OnRound, tell: Callable[[str],
     refuse_used(out)
     run = uuid.uuid4().hex
 
-    def serve(problem: Problem, reach: Reach) -> None:
-        new_run(config, problem, out, reach, on_round, {"kind": "simulation", "run": run})
+    def serve(problem: Problem, connection: Connection) -> None:
+        new_run(config, problem, out, connection, on_round, {"kind": "simulation", "run": run})
 
     _simulate(config, out, run, serve, tell, workers)
 
@@ -52,8 +52,8 @@ def resume_simulation(out: Path, on_round: OnRound, tell: Callable[[str], None],
     config = config_from(directory.config, str(out / "config.json"))
     run = str(directory.engine["run"])
 
-    def serve(problem: Problem, reach: Reach) -> None:
-        go_on_run(out, reach, on_round, problem)
+    def serve(problem: Problem, connection: Connection) -> None:
+        go_on_run(out, connection, on_round, problem)
 
     _simulate(config, out, run, serve, tell, workers)
 
@@ -62,7 +62,7 @@ def _simulate(
     config: Config,
     out: Path,
     run: str,
-    serve: Callable[[Problem, Reach], None],
+    serve: Callable[[Problem, Connection], None],
     tell: Callable[[str], None],
     workers: int,
 ) -> None:
@@ -84,7 +84,7 @@ def _simulate(
     @server.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            serve(problem, Reach(grid, run, tell, stop.is_set, state))
+            serve(problem, Connection(grid, run, tell, stop.is_set, state))
         except (UserError, StoppedError) as error:  # Flower would print them with their traceback
             failures.append(error)
 

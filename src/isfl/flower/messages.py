@@ -30,7 +30,7 @@ class StoppedError(Exception):
     """Somebody wants the run to end; it can be resumed."""
 
 
-class Silence(str):
+class NoReply(str):
     """Why nothing came from a node."""
 
     __slots__ = ()
@@ -49,7 +49,7 @@ class Grid(Protocol):
 
 
 @dataclass(frozen=True)
-class Reach:
+class Connection:
     """How to reach the nodes of one run."""
 
     grid: Grid
@@ -85,25 +85,25 @@ def pull(grid: Grid, waiting: dict[str, int]) -> Iterator[tuple[int, Answer]]:
 
 
 def replies(
-    reach: Reach, sent: Mapping[str, int], patience: float, look: Callable[[], set[int]]
+    connection: Connection, sent: Mapping[str, int], patience: float, look: Callable[[], set[int]]
 ) -> Iterator[tuple[int, Answer]]:
     """Of nodes, as they come; for nobody longer than `patience`, and not for those that `look` no longer finds."""
     waiting, end, looked = dict(sent), time.monotonic() + patience, time.monotonic()
     pause, longest = PAUSES
     while waiting:
         before = len(waiting)
-        yield from pull(reach.grid, waiting)
+        yield from pull(connection.grid, waiting)
         pause = min(1.5 * pause, longest) if len(waiting) == before else PAUSES[0]
         if time.monotonic() > end:
             for node in waiting.values():
-                yield node, Silence(f"did not answer within {patience:.0f} s")
+                yield node, NoReply(f"did not answer within {patience:.0f} s")
             return
         if time.monotonic() > looked + LOOK:
             present, looked = look(), time.monotonic()
             for number in [number for number, node in waiting.items() if node not in present]:
-                yield waiting.pop(number), Silence("left before it answered")
+                yield waiting.pop(number), NoReply("left before it answered")
         if waiting:
-            reach.pause(pause)
+            connection.pause(pause)
 
 
 def read(kind: type[Kind], answer: Answer) -> Kind | str:
@@ -120,7 +120,7 @@ def _content(message: Message) -> Answer:
     if message.has_error():
         code, reason = message.error.code, str(message.error.reason or "").strip().splitlines()
         if code in UNAVAILABLE:
-            return Silence("left before it answered")
+            return NoReply("left before it answered")
         return f"failed: {reason[-1] if reason else f'error {code}'}"
     problem = message.content.get(PROBLEM)
     if isinstance(problem, ConfigRecord):

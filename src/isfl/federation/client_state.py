@@ -23,7 +23,7 @@ LOCAL, STATISTICS = "local_model/", "statistics/"
 
 
 @dataclass(frozen=True)
-class Remembered:
+class StoredState:
     """A client's memory: what is small as it is, its weights by the name of their file."""
 
     small: ClientMemory = field(default_factory=ClientMemory)
@@ -31,12 +31,12 @@ class Remembered:
     sha256: str = ""
 
 
-def store(directory: Path, client: int, round: int, memory: ClientMemory) -> Remembered:
+def store(directory: Path, client: int, round: int, memory: ClientMemory) -> StoredState:
     """Put the weights of a memory aside; without any, nothing is written."""
     small = replace(memory, local_model=None, statistics={})
     weights = {**_prefixed(LOCAL, memory.local_model or {}), **_prefixed(STATISTICS, memory.statistics)}
     if not weights:
-        return Remembered(small)
+        return StoredState(small)
     content = save(weights)
     name = f"client-{client:05d}-round-{round:05d}.safetensors"
     try:
@@ -47,10 +47,10 @@ def store(directory: Path, client: int, round: int, memory: ClientMemory) -> Rem
             f"{directory / name}: cannot be written ({error.strerror}); the last checkpoint is intact: make room and "
             "go on with isfl resume"
         ) from None
-    return Remembered(small, name, hashlib.sha256(content).hexdigest())
+    return StoredState(small, name, hashlib.sha256(content).hexdigest())
 
 
-def recall(directory: Path, remembered: Remembered) -> ClientMemory:
+def recall(directory: Path, remembered: StoredState) -> ClientMemory:
     """The whole memory."""
     if remembered.file is None:
         return remembered.small

@@ -9,7 +9,7 @@ from flwr.app import Message, MessageType, RecordDict
 
 from isfl.errors import UserError
 from isfl.federation.values import ClientProfile
-from isfl.flower.post import LOOK, Reach, Silence, pull, push, read
+from isfl.flower.messages import LOOK, Connection, NoReply, pull, push, read
 from isfl.theory.arrays import Array
 
 SILENT = 5.0
@@ -18,11 +18,13 @@ PATIENCE = 120.0
 """Seconds until a node that could not take part is asked again, and that a message outlives the wait for it."""
 
 
-class Roster:
+class NodeRegistry:
     """`node_of` has the connected clients; `question()` is what newcomers are asked with, `seconds` what they have."""
 
-    def __init__(self, reach: Reach, clients: int, question: Callable[[], RecordDict], seconds: float) -> None:
-        self.reach, self.clients, self.question, self.seconds = reach, clients, question, seconds
+    def __init__(
+        self, connection: Connection, clients: int, question: Callable[[], RecordDict], seconds: float
+    ) -> None:
+        self.connection, self.clients, self.question, self.seconds = connection, clients, question, seconds
         self.rounds_begun = False
         """Whether there is a run to go on with."""
         self.node_of: dict[int, int] = {}
@@ -49,10 +51,10 @@ class Roster:
                 return
             waited, there = time.monotonic() - began, f"{len(self.node_of)} of {wanted} are connected"
             if not told and waited > SILENT:
-                self.reach.tell(f"waiting for {purpose}: {there}")
+                self.connection.tell(f"waiting for {purpose}: {there}")
                 told = True
             if waited > seconds and least is not None and len(self.node_of) >= least:
-                self.reach.tell(f"waited {seconds:.0f} s for {purpose}: {there}, going on")
+                self.connection.tell(f"waited {seconds:.0f} s for {purpose}: {there}, going on")
                 return
             if waited > seconds:
                 then = "go on with isfl resume" if self.rounds_begun else "run again"
@@ -60,17 +62,17 @@ class Roster:
                     f"waited {seconds:.0f} s for {purpose}: {there} (flower.wait_seconds, flower.min_clients); start "
                     f"the others and {then}"
                 )
-            self.reach.pause(min(LOOK, seconds / 4))
+            self.connection.pause(min(LOOK, seconds / 4))
 
     def look(self) -> set[int]:
         """The nodes that are there. Those that left are forgotten, new ones are asked who they are; nobody waits."""
-        present = set(self.reach.grid.get_node_ids())
+        present = set(self.connection.grid.get_node_ids())
         now = time.monotonic()
         self._strangers = {node: until for node, until in self._strangers.items() if node in present and until > now}
         self._silent &= present
         self.node_of = {client: node for client, node in self.node_of.items() if node in present}
         self._ask(present)
-        for node, answer in pull(self.reach.grid, self._asked):
+        for node, answer in pull(self.connection.grid, self._asked):
             self._hear(node, read(ClientProfile, answer))
         for node, profile in list(self._seconds.items()):
             if node not in present:
@@ -90,7 +92,7 @@ class Roster:
                 del self._asked[number]
             elif time.monotonic() > self._deadline[node]:
                 del self._asked[number]
-                self.reach.tell(
+                self.connection.tell(
                     f"node {node} did not say within {self.seconds:.0f} s who it is; it is asked again "
                     "(if that does not help, start its SuperNode anew)"
                 )
@@ -98,20 +100,20 @@ class Roster:
         if new := sorted(present - known):
             content, lives = self.question(), self.seconds + PATIENCE
             self._asked |= push(
-                self.reach.grid, {node: Message(content, node, MessageType.QUERY, ttl=lives) for node in new}
+                self.connection.grid, {node: Message(content, node, MessageType.QUERY, ttl=lives) for node in new}
             )
             self._deadline |= dict.fromkeys(new, time.monotonic() + self.seconds)
 
     def _hear(self, node: int, profile: ClientProfile | str) -> None:
-        if isinstance(profile, Silence):
+        if isinstance(profile, NoReply):
             return  # it is asked again
         reason = profile if isinstance(profile, str) else self._unfit(profile)
         if isinstance(profile, str) or reason is not None:
             self._strangers[node] = time.monotonic() + PATIENCE
-            self.reach.tell(f"node {node} cannot take part: {reason}")
+            self.connection.tell(f"node {node} cannot take part: {reason}")
         elif profile.client in self.node_of:
             self._seconds[node] = profile
-            self.reach.tell(f"node {node} says it is client {profile.client}, which is there: it has to wait")
+            self.connection.tell(f"node {node} says it is client {profile.client}, which is there: it has to wait")
         else:
             self.node_of[profile.client] = node
             self.profiles[profile.client] = profile

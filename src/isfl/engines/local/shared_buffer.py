@@ -1,4 +1,4 @@
-"""Models in memory that processes share: a board with one row of bytes a model. Nothing is pickled to pass one on."""
+"""Models in memory that processes share: a buffer with one row of bytes per model. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Entry:
     bytes: int
 
 
-class Board:
-    """`rows` models of one architecture. Rows are read as tensors that look into the board, not as copies."""
+class SharedModels:
+    """`rows` models of one architecture. Rows are read as tensors that are views of the buffer, not copies."""
 
     def __init__(self, like: Weights, rows: int) -> None:
         self.entries: list[_Entry] = []

@@ -1,8 +1,8 @@
-"""Worker processes that stay: each builds its workplace once and is then handed one job at a time.
+"""A pool of worker processes: each builds its handler once and then does one job at a time.
 
-A worker that dies is replaced and its job done again; jobs are functions of what they are given, so nobody can tell. An
-error in a job ends the whole at once; so does Ctrl-C, which reaches the parent alone. A worker whose parent is gone
-ends itself.
+A worker that dies is replaced and its job is done again; jobs are functions of their arguments, so the result is the
+same. An error in a job ends all work at once; so does Ctrl-C, which reaches the parent alone. A worker whose parent is
+gone ends itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Crew:
+class WorkerPool:
     """`size` processes, each of which calls `build(number, *arguments)` for its handler.
 
     `retries` is how often a job may take its worker down with it before that is an error. `method` is how processes
@@ -74,7 +74,7 @@ class Crew:
         A worker gets its next job only when its result has been taken. `tick` is called at least twice a second.
         """
         if jobs and not self.workers:
-            raise RuntimeError("the crew has been closed: nobody is left to do the work")
+            raise RuntimeError("the pool has been closed")
         waiting, failures = list(range(len(jobs)))[::-1], dict.fromkeys(range(len(jobs)), 0)
         try:
             for worker in list(self.workers):

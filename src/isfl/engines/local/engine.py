@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 import numpy as np
 from torch import nn
 
 from isfl.data.dataset import Dataset, Population
-from isfl.engines.memories import Remembered, recall
-from isfl.engines.server import ServerSide
+from isfl.engines.local.worker import Worker
+from isfl.engines.server import ServerCompute
 from isfl.federation.client import introduce
+from isfl.federation.client_state import StoredState, recall
 from isfl.federation.evaluation import ClassScores, Score, score
+from isfl.federation.preparation import prepared
 from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
@@ -30,8 +36,26 @@ from isfl.randomness import Purpose, generator
 from isfl.theory.arrays import Array
 
 
-class LocalEngine(ServerSide):
-    """Clients as data sets in memory; `memories` is what they would keep on their own machines."""
+class LocalEngine:
+    """Clients as data sets in memory; what they would keep on their own machines is in `client_states` and in files.
+
+    Parameters
+    ----------
+    model
+        The model everybody trains; it is copied, and its weights are those the federation starts from.
+    clients
+        One data set per client.
+    public
+        D_L, the public set.
+    test
+        D_S, the balanced test set.
+    settings
+        What the federation is told.
+    workers
+        Processes that share the work; their number changes nothing but the time it takes.
+    directory
+        Where the weights go that clients remember (default: a temporary directory, removed with the engine).
+    """
 
     def __init__(
         self,
@@ -45,12 +69,31 @@ class LocalEngine(ServerSide):
         directory: Path | None = None,
     ) -> None:
         self.clients = clients if isinstance(clients, Population) else Population.of(clients)
-        super().__init__(model, self.clients, public, test, settings, workers, directory)
-        self.memories: dict[int, Remembered] = {}
+        self.settings, self._temporary = settings, directory is None
+        worker = Worker(
+            prepared(model, settings), public, test, settings, self.clients, directory or self._scratch(), workers
+        )
+        self.server = ServerCompute(worker, settings, len(self.clients), workers)
+        self.client_states: dict[int, StoredState] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker processes; the next request would start new ones."""
+        self.server.close()
+
+    @property
+    def model(self) -> nn.Module:
+        """The module that weights are loaded into in this process."""
+        return self.server.worker.model
 
     def memory(self, client: int) -> ClientMemory:
         """All that a client remembers."""
-        return recall(self._place.memories, self.memories.get(client, Remembered()))
+        return recall(self.server.worker.directory, self.client_states.get(client, StoredState()))
 
     def introduce(self) -> Sequence[ClientProfile]:
         noise = [generator(self.settings.seed, Purpose.COUNT_NOISE, client=k) for k in range(len(self.clients))]
@@ -61,8 +104,8 @@ class LocalEngine(ServerSide):
         for task_group in _by_model(tasks):
             # The largest first: whoever ends last should end soon after the others.
             ordered = sorted(task_group, key=lambda task: (-len(self.clients[task.client]), task.client))
-            jobs = [(task, self.memories.get(task.client, Remembered())) for task in ordered]
-            for update, remembered in self._workers().train(jobs):
+            jobs = [(task, self.client_states.get(task.client, StoredState())) for task in ordered]
+            for update, remembered in self.server.executor.train(jobs):
                 self._remember(update.client, remembered)
                 updates.append(update)
         return updates
@@ -70,34 +113,40 @@ class LocalEngine(ServerSide):
     def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport]:
         reports = []
         for task_group in _by_model(tasks):
-            jobs = [(task, self.memories[task.client]) for task in task_group]
-            for report, remembered in self._workers().renew(jobs):
+            jobs = [(task, self.client_states[task.client]) for task in task_group]
+            for report, remembered in self.server.executor.renew(jobs):
                 self._remember(report.client, remembered)
                 reports.append(report)
         return reports
 
     def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
-        test, held = self._outcomes(model, "test", "clients")
+        test, held = self.server.outcomes(model, "test", "clients")
         bounds = self.clients.bounds
         clients = {k: score(held.rows(int(bounds[k]), int(bounds[k + 1]))) for k in range(len(self.clients))}
-        return self._standard(test), clients
+        return self.server.standard(test), clients
 
     def observe(self, target: Array, lipschitz: Array | None) -> Mapping[int, Observation]:
         rule, seen = self.settings.scheme.sampling, {}
         for k, data in enumerate(self.clients):
             counts = data.class_counts.astype(np.float64)
-            drawn = None if lipschitz is not None else self.memories.get(k, Remembered()).small.probabilities
+            drawn = None if lipschitz is not None else self.client_states.get(k, StoredState()).small.probabilities
             if drawn is None:
                 drawn = rule.own_probabilities(counts, target[k], known_row(lipschitz, k))
             seen[k] = Observation(drawn, counts / len(data))
         return seen
 
-    def _remember(self, client: int, remembered: Remembered) -> None:
+    def _remember(self, client: int, remembered: StoredState) -> None:
         """A run directory removes old files with old checkpoints; in a temporary one nobody goes back to them."""
-        before = self.memories.get(client, Remembered()).file
-        self.memories[client] = remembered
+        before = self.client_states.get(client, StoredState()).file
+        self.client_states[client] = remembered
         if self._temporary and before is not None and before != remembered.file:
-            (self._place.memories / before).unlink(missing_ok=True)
+            (self.server.worker.directory / before).unlink(missing_ok=True)
+
+    def _scratch(self) -> Path:
+        """A directory that is removed with the engine."""
+        path = Path(tempfile.mkdtemp(prefix="isfl-"))
+        weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+        return path
 
 
 Task = TypeVar("Task", TrainTask, RenewTask)

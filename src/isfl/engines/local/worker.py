@@ -1,4 +1,4 @@
-"""Where a client's work is done: a model to load weights into, the data, and a device. A process has one."""
+"""One process's means to work for clients and server: a model to load weights into, the data, and a device."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from isfl.data.dataset import Dataset, Population
-from isfl.engines.memories import Remembered, recall, store
 from isfl.federation.client import renew_at_client, train_client
+from isfl.federation.client_state import StoredState, recall, store
 from isfl.federation.evaluation import Outcomes, outcomes
 from isfl.federation.settings import Settings
 from isfl.federation.values import ClientUpdate, RenewalReport, RenewTask, TrainTask, Weights
@@ -28,44 +28,56 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h calls them
 Place = Literal["test", "clients", "public"]
 
 
-class Workplace:
-    """Carries values to the functions of `isfl.federation`; whoever works here gives the same answers to the bit."""
+class Worker:
+    """Carries values to the functions of `isfl.federation`; every worker gives the same answers to the bit.
+
+    `clients` is None where they are on machines of their own; `directory` is where the weights are that clients of this
+    machine remember. `workers` decides the device: with CUDA, each process has one.
+    """
 
     def __init__(
         self,
         model: nn.Module,
-        clients: Population,
         public: Dataset,
         test: Dataset,
         settings: Settings,
-        memories: Path,
-        device: str = "cpu",
+        clients: Population | None = None,
+        directory: Path = Path(),
+        workers: int = 1,
+        device: str | None = None,
     ) -> None:
-        self.model, self.settings, self.memories, self.device = model.to(device), settings, memories, device
+        self.device = device or devices(workers)[0]
+        self.model, self.settings, self.directory = model.to(self.device), settings, directory
         self.clients = clients
-        self.data: dict[Place, Dataset] = {"test": test, "clients": clients.data, "public": public}
+        self.data: dict[Place, Dataset] = {"test": test, "public": public}
+        if clients is not None:
+            self.data["clients"] = clients.data
 
-    def train(self, task: TrainTask, remembered: Remembered) -> tuple[ClientUpdate, Remembered]:
-        give_back()  # what the client before left; not after the last one: who measures now can use it
-        data, memory = self.clients[task.client], recall(self.memories, remembered)
+    def train(self, task: TrainTask, remembered: StoredState) -> tuple[ClientUpdate, StoredState]:
+        trim_heap()  # what the client before left; not after the last one: who measures now can use it
+        data, memory = self._data_of(task.client), recall(self.directory, remembered)
         update, memory = train_client(self.model, task, data, self.settings, memory)
-        return update, store(self.memories, task.client, task.round, memory)
+        return update, store(self.directory, task.client, task.round, memory)
 
-    def renew(self, task: RenewTask, remembered: Remembered) -> tuple[RenewalReport, Remembered]:
-        data, memory = self.clients[task.client], recall(self.memories, remembered)
+    def renew(self, task: RenewTask, remembered: StoredState) -> tuple[RenewalReport, StoredState]:
+        data, memory = self._data_of(task.client), recall(self.directory, remembered)
         report, memory = renew_at_client(self.model, task, data, self.data["public"], self.settings, memory)
         # Renewal changes probabilities only: the weights stay in the file they are in.
         return report, replace(remembered, small=replace(memory, local_model=None, statistics={}))
 
     def measure(self, plan: Plan, part: int, local: Sequence[Weights], reference: Weights) -> Measurements:
         """One part of the Lipschitz estimate, for all local models."""
-        models = Loaded(self.spare, local)
+        models = LoadedModels(self.spare, local)
         inputs, labels = self.data["public"].everything()
         return measure_part(plan, part, models, self.loaded(reference), inputs.to(self.device), labels.to(self.device))
 
     def outcomes(self, place: Place, start: int, stop: int, model: Weights) -> Outcomes:
         """How the model does on these rows of a data set."""
         return outcomes(self.loaded(model), self.data[place].rows(start, stop))
+
+    def _data_of(self, client: int) -> Dataset:
+        assert self.clients is not None, "clients of this machine are asked to work here"
+        return self.clients[client]
 
     @cached_property
     def spare(self) -> nn.Module:
@@ -77,7 +89,7 @@ class Workplace:
         return self.model
 
 
-class Loaded(Sequence[nn.Module]):
+class LoadedModels(Sequence[nn.Module]):
     """Models of which one at a time is in memory: asking for the next one loads it into the same module."""
 
     def __init__(self, module: nn.Module, weights: Sequence[Weights]) -> None:
@@ -93,25 +105,20 @@ class Loaded(Sequence[nn.Module]):
     def __getitem__(self, index: slice) -> Sequence[nn.Module]: ...
     def __getitem__(self, index: int | slice) -> nn.Module | Sequence[nn.Module]:
         if isinstance(index, slice):
-            return Loaded(self.module, self.weights[index])
+            return LoadedModels(self.module, self.weights[index])
         weights = self.weights[index]
         for name, value in self._state.items():
             value.copy_(weights[name])
         return self.module
 
 
-def state_of(model: nn.Module) -> Weights:
-    """A copy of the model's state, on the CPU."""
-    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-
-
-def give_back() -> None:
-    """Return free memory to the system: the C library keeps what tensors of changing sizes leave behind."""
+def trim_heap() -> None:
+    """Return free heap memory to the system; the C library keeps what tensors of changing sizes leave behind."""
     if _TRIM is not None:
         _TRIM(0)
 
 
-def stay_small() -> None:
+def limit_heap() -> None:
     """Give what is large back to the system as soon as it is free, for a process of its own.
 
     A batch's largest activations otherwise leave holes in the heap that the next ones do not fit into: a tenth more
