@@ -11,7 +11,7 @@ from torch import nn
 
 from isfl.federation import start
 from isfl.federation.client import renew_at_client, train_client
-from isfl.federation.normalization import statistic_names
+from isfl.federation.normalization import frozen_statistics, statistic_names
 from isfl.federation.values import ClientMemory, RenewTask, TrainTask
 from tests.worlds import COUNTS, blobs, engine_of, federate, network, settings_of
 
@@ -82,3 +82,10 @@ def test_group_norm_in_place_of_batch_norm() -> None:
     assert any(isinstance(m, nn.GroupNorm) for m in engine.model.modules())
     _, reports = federate(settings, engine)
     assert reports[-1].rho_used is not None
+
+
+def test_a_batch_that_fails_leaves_batchnorm_in_training_mode() -> None:
+    model = network(batchnorm=True).train()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), frozen_statistics(model, frozen=True):
+        model(torch.zeros(1, 99))
+    assert all(m.training for m in model.modules())

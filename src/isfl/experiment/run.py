@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -74,11 +75,24 @@ def _model(config: Config, source: Source) -> nn.Module:
     return model
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread, and give the caller's number back afterwards.
+
+    Sums in another order are other bits: the number of threads is part of a result.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def begin(
     config: Config, workers: int = 1, directory: Path | None = None
 ) -> tuple[Problem, LocalEngine, FederationState]:
-    """Everything up to the first round: any request that cannot be met fails here."""
-    torch.set_num_threads(1)  # sums in another order are other bits: the number of threads is part of a result
+    """Everything up to the first round: any request that cannot be met fails here. Call it with `one_thread`."""
     if config.flower.own_data:
         raise UserError("flower.own_data = true: the clients are elsewhere; run with --engine flower")
     problem = prepare(config)
@@ -94,18 +108,19 @@ def run(config: Config, out: Path, on_round: OnRound = lambda line: None, worker
     `workers` processes share the work of a round; their number changes nothing but the time it takes.
     """
     refuse_used(out)
-    problem, engine, state = begin(config, workers, out / CLIENTS)
-    warn_of_unknown_classes(problem.public, config)
-    described = {**describe(problem), "target": state.target.tolist()}
-    directory = RunDirectory.create(out, config.model_dump(mode="json"), described)
-    with directory.locked(), engine:
-        go_on(directory, config, engine, state, on_round, engine.client_states)
+    with one_thread():
+        problem, engine, state = begin(config, workers, out / CLIENTS)
+        warn_of_unknown_classes(problem.public, config)
+        described = {**describe(problem), "target": state.target.tolist()}
+        directory = RunDirectory.create(out, config.model_dump(mode="json"), described)
+        with directory.locked(), engine:
+            go_on(directory, config, engine, state, on_round, engine.client_states)
 
 
 def resume(out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -> None:
-    """Go on with a run that was stopped, from its last whole checkpoint, as if it had never been."""
+    """Resume an interrupted run from its last whole checkpoint; the result is bit-identical."""
     directory = RunDirectory.open(out)
-    with directory.locked():
+    with directory.locked(), one_thread():
         if directory.finished:
             return
         config = config_from(directory.config, str(out / "config.json"))

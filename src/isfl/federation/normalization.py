@@ -62,9 +62,11 @@ def frozen_statistics(model: nn.Module, frozen: bool) -> Iterator[None]:
     layers = [m for m in model.modules() if frozen and isinstance(m, _BatchNorm)]
     for layer in layers:
         layer.eval()
-    yield
-    for layer in layers:
-        layer.train()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.train()
 
 
 def with_group_norm(model: nn.Module) -> nn.Module:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory
 from isfl.experiment.run import (
@@ -16,6 +14,7 @@ from isfl.experiment.run import (
     describe,
     digest_of,
     go_on,
+    one_thread,
     prepare,
     reopen,
     warn_of_unknown_classes,
@@ -32,9 +31,8 @@ def new_run(
     config: Config, problem: Problem, out: Path, connection: Connection, on_round: OnRound, where: Mapping[str, Any]
 ) -> None:
     """From the introduction of the clients to the last round. `where` is written down for whoever resumes."""
-    torch.set_num_threads(1)
     warn_of_unknown_classes(problem.public, config)
-    with FlowerEngine(problem, config, connection) as engine:
+    with one_thread(), FlowerEngine(problem, config, connection) as engine:
         state = start(config, engine)
         described = {**_described(config, problem, state), "target": state.target.tolist()}
         directory = RunDirectory.create(out, config.model_dump(mode="json"), described, where)
@@ -44,9 +42,8 @@ def new_run(
 
 def go_on_run(out: Path, connection: Connection, on_round: OnRound, problem: Problem | None = None) -> None:
     """From the last whole checkpoint. Clients that do not come back in time are missed like in any round."""
-    torch.set_num_threads(1)
     directory = RunDirectory.open(out)
-    with directory.locked(PATIENCE):
+    with directory.locked(PATIENCE), one_thread():
         if directory.finished:
             return
         config = config_from(directory.config, str(out / "config.json"))
