@@ -370,6 +370,7 @@ def lines_of(accuracies: list[float | None], top5: bool = False) -> list[dict[st
             "round": i + 1,
             "accuracy_standard": value,
             "accuracy_global": None if value is None else value + 0.1,
+            "worst_client_accuracy": None if value is None else value - 0.05,
             "gradient_evaluations": {"training": 100, "sampling": 20},
             **({"accuracy_standard_top5": value + 0.2} if top5 and value is not None else {}),
         }
@@ -432,6 +433,8 @@ def test_every_column_has_the_speed_up_of_its_own_rounds(tmp_path: Path) -> None
     assert row == {
         "scheme": "isfl",
         "last round: D_S / D_G %": "30.00 / 40.00",
+        "last five rounds: D_S / D_G %": "30.00 / 40.00",  # the first of six is left out
+        "worst client %": "25.00",
         "best round: D_S / D_G %": "40.00 / 50.00",
         "best round": "3",
         "published": "57.01",
@@ -450,7 +453,8 @@ def test_every_column_has_the_speed_up_of_its_own_rounds(tmp_path: Path) -> None
 def test_the_widest_tables_fit_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
     best = Best((24, 25), 68.88, 10.44, 78.88, 88.88)
-    wide = Result("g", "pj-unnormalised", 2, 48.88, 10.44, 58.88, 9.9, 78.88, best, 12.5, 1.5, 113.0, {})
+    accuracies = (48.88, 10.44, 58.88, 9.9, 78.88, (48.88, 58.88), 38.88)
+    wide = Result("g", "pj-unnormalised", 2, *accuracies, best, 12.5, 1.5, 113.0, {})
     both = replace(wide, published={"standard": 38.39, "global": 44.47})
     cross = replace(wide, published={"standard": 57.01, "top5": 84.64, "speedup": 5.0})
     for result in (wide, both, cross):

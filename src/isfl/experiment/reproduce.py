@@ -55,6 +55,10 @@ class Result:
     global_: float
     global_spread: float
     top5: float | None
+    last_five: tuple[float, float]
+    """D_S and D_G, mean over the last five evaluated rounds and over seeds: single rounds swing by some points."""
+    worst_client: float
+    """Accuracy of the last model on the data of the client it serves worst, mean over seeds."""
     best: Best
     rounds_to_fedavg: float | None
     """Rounds to FedAvg's last accuracy, mean over the seeds both have; None if a seed never gets there.
@@ -172,6 +176,8 @@ def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
                 label=label,
                 seeds=len(lines),
                 top5=_top5([run[-1] for run in lines]),
+                last_five=last_five(lines),
+                worst_client=spread([run[-1]["worst_client_accuracy"] for run in lines])[0],
                 best=best_round(lines),
                 rounds_to_fedavg=rounds,
                 speedup=speedup,
@@ -180,6 +186,13 @@ def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
             )
         )
     return results
+
+
+def last_five(runs: Sequence[Lines]) -> tuple[float, float]:
+    """D_S and D_G in percent, mean over the last five evaluated rounds of every seed."""
+    lines = [line for run in runs for line in _evaluated(run)[-5:]]
+    standard, _ = spread([line["accuracy_standard"] for line in lines])
+    return standard, spread([line["accuracy_global"] for line in lines])[0]
 
 
 def best_round(runs: Sequence[Lines]) -> Best:

@@ -84,6 +84,8 @@ def full_table(results: Sequence[Result]) -> TableOf:
     columns = {
         "scheme": [r.label for r in results],
         "last round: D_S / D_G %": [_accuracies(r, r.seeds, "{:.2f}") for r in results],
+        "last five rounds: D_S / D_G %": [_pair("{:.2f}", *r.last_five) for r in results],
+        "worst client %": [f"{r.worst_client:.2f}" for r in results],
         "best round: D_S / D_G %": [_accuracies(r.best, r.seeds, "{:.2f}") for r in results],
         "best round": [_rounds(r.best.round) for r in results],
     }
@@ -134,6 +136,7 @@ CAPTION = (
     "D_S: balanced test set; D_G: all clients' data; best round: the one with the highest D_S, chosen on the test set "
     "(the authors' result files are named by that maximum)"
 )
+FIVE = "last five rounds: their mean, because single rounds swing; worst client: on its own data, last round"
 TO_FEDAVG = "rounds to FedAvg: to the last accuracy of FedAvg with the same seed, - if never"
 
 
@@ -184,7 +187,7 @@ def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int, n
         parts += [f"## {group}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
     seeds = max((r.seeds for r in results), default=1)
     parts.append(
-        f"Setting: {'; '.join(setting_of(plan))}. {caption(results)}; "
+        f"Setting: {'; '.join(setting_of(plan))}. {caption(results)}; {FIVE}; "
         "extra: gradients for sampling per gradient for training"
         + ("; speed-up: all of FedAvg's rounds divided by the rounds to FedAvg" if _has(results, "speedup") else "")
         + (f"; mean ± standard deviation of up to {seeds} seeds." if seeds > 1 else "; one seed.")
