@@ -96,7 +96,7 @@ def test_who_has_nothing_is_left_out_and_named(tmp_path: Path) -> None:
     assert found.clients == ("a", "c") and found.kept == (0, 2) and found.given == 8
     assert any("row 3 (b) has no samples: left out" in note for note in found.notes)
     assert "3 more clients without samples are left out" in found.notes
-    assert "nobody holds a sample of class emu" in found.notes
+    assert "no client holds a sample of class emu" in found.notes
     values = written(tmp_path, "".join(f"{k}.5,1,2\n" for k in range(8)), "l.csv")
     lipschitz = read_lipschitz(str(values), found)
     np.testing.assert_array_equal(lipschitz[:, 0], [0.5, 2.5])
@@ -119,7 +119,7 @@ def test_lipschitz_values_of_all_clients_or_of_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("1,2,3", "--lipschitz: has 3 values a row; give 2, one a class"),
+        ("1,2,3", "--lipschitz: has 3 values in a row; give 2, one per class"),
         ("1,x", "--lipschitz: row 1, column 2: found 'x'; a Lipschitz value is a number above 0"),
         ("1,0", "found '0'; a Lipschitz value is a number above 0"),
         ("1,-2", "found '-2'"),

@@ -25,7 +25,7 @@ MANIFEST = "manifest.json"
 
 
 def store(name: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a data set; one process at a time, and nobody ever sees half of one."""
+    """Write a data set; one process at a time; a half-written one is never seen."""
     root = cache_directory()
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -34,11 +34,11 @@ class ClassCounts:
     given: int
     """How many clients were given."""
     notes: tuple[str, ...] = ()
-    """What a reader should know: who was left out, which class nobody holds."""
+    """What a reader should know: clients left out, classes that no client holds."""
 
 
 def read_counts(file: Path) -> ClassCounts:
-    """From a CSV file, a row a client and a column a class; clients without samples are left out with a note."""
+    """From a CSV file: one row per client, one column per class; clients without samples are left out with a note."""
     table = read_table(file)
     clients = _names(table.row_names, len(table.cells))
     classes = _names(table.column_names, len(table.cells[0]))
@@ -63,7 +63,7 @@ def federation_of(
         told.append(f"{len(empty) - SHOWN} more clients without samples are left out")
     if unheld:
         more = f" and {len(unheld) - SHOWN} more" if len(unheld) > SHOWN else ""
-        told.append(f"nobody holds a sample of class {', '.join(unheld[:SHOWN])}{more}")
+        told.append(f"no client holds a sample of class {', '.join(unheld[:SHOWN])}{more}")
     return ClassCounts(
         counts=counts[kept],
         clients=tuple(clients[k] for k in kept),
@@ -75,13 +75,15 @@ def federation_of(
 
 
 def read_lipschitz(given: str, federation: ClassCounts) -> Array:
-    """(K, C) from `1.5,2,0.7` (all clients alike) or from a CSV file with one row, or one a client; NaN: unknown."""
+    """(K, C) from `1.5,2,0.7` (all clients alike) or from a CSV file with one row, or one per client; NaN: unknown."""
     table = Table("--lipschitz", (values,), (1,), None, None) if (values := _listed(given)) else read_table(Path(given))
     rows, width = len(table.cells), len(table.cells[0])
     if width != len(federation.classes):
-        raise UserError(f"{table.file}: has {width} values a row; give {len(federation.classes)}, one a class")
+        raise UserError(f"{table.file}: has {width} values in a row; give {len(federation.classes)}, one per class")
     if rows not in (1, federation.given):
-        raise UserError(f"{table.file}: has {rows} rows; give one for all clients, or {federation.given}, one a client")
+        raise UserError(
+            f"{table.file}: has {rows} rows; give one for all clients, or {federation.given}, one per client"
+        )
     names = table.column_names
     if names and names != federation.classes and sorted(names) == sorted(federation.classes):
         raise UserError(f"{table.file}: its classes stand in another order than those of the counts; make them equal")

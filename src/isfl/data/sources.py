@@ -246,7 +246,9 @@ def checked_labels(values: np.ndarray, where: str) -> np.ndarray:
 def checked_inputs(values: np.ndarray, where: str) -> np.ndarray:
     """Images become (N, channels, height, width); floats are single precision and finite; tokens are int64."""
     if values.ndim < 2 or values.dtype.kind not in "uif":
-        raise UserError(f"{where} must be an array of numbers with a row a sample, found {values.dtype} {values.shape}")
+        raise UserError(
+            f"{where} must be an array of numbers with one row per sample, found {values.dtype} {values.shape}"
+        )
     if values.dtype == np.uint8:
         if values.ndim == 3:
             return values[:, None]

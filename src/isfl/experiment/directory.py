@@ -208,7 +208,7 @@ def told_when_full(path: Path) -> Iterator[None]:
         free = shutil.disk_usage(path).free if path.exists() else 0
         raise UserError(
             f"{path}: cannot be written ({error.strerror}; {free >> 20} MB free); the last checkpoint is intact: make "
-            f"room and go on with isfl resume {path}"
+            f"room and resume with isfl resume {path}"
         ) from None
 
 
@@ -219,7 +219,7 @@ def refuse_used(path: Path) -> None:
     except OSError as error:
         raise UserError(f"{path}: cannot be used as a run directory ({error.strerror})") from None
     if used:
-        raise UserError(f"{path}: exists and is not empty; give another --out, remove it, or go on with isfl resume")
+        raise UserError(f"{path}: exists and is not empty; give another --out, remove it, or use isfl resume")
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:

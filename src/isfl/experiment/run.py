@@ -177,7 +177,7 @@ def _warn_of_other_versions(directory: RunDirectory) -> None:
 
 
 def warn_of_unknown_classes(public: Dataset, config: Config) -> None:
-    """ISFL goes on without the Lipschitz values of classes the public set lacks, but somebody should know."""
+    """ISFL goes on without the Lipschitz values of classes the public set lacks, with a warning."""
     lacking = np.flatnonzero(public.class_counts == 0).tolist()
     if lacking and (config.importance_sampling is not None or config.diagnostics.lipschitz):
         warnings.warn(

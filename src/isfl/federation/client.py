@@ -40,7 +40,7 @@ from isfl.theory.arrays import Array
 def introduce(client: int, data: Dataset, settings: Settings, noise: np.random.Generator) -> ClientProfile:
     """What the server is told at the start: class counts as they are, with noise, or not at all.
 
-    `noise` must be the client's own secret in a deployment: whoever can repeat it can subtract it.
+    `noise` must be the client's own secret in a deployment: a server that could repeat it could subtract it.
     """
     counts = data.class_counts.astype(np.float64)
     if isinstance(settings.target, NoisedTarget):

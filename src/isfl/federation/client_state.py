@@ -45,7 +45,7 @@ def store(directory: Path, client: int, round: int, memory: ClientMemory) -> Sto
     except OSError as error:
         raise UserError(
             f"{directory / name}: cannot be written ({error.strerror}); the last checkpoint is intact: make room and "
-            "go on with isfl resume"
+            "resume with isfl resume"
         ) from None
     return StoredState(small, name, hashlib.sha256(content).hexdigest())
 

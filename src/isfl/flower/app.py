@@ -1,7 +1,7 @@
 """The Flower app of this project, for `flwr run` and for `isfl run --engine flower --connection NAME`.
 
 The server app writes the run directory on the machine it runs on and reports each round in its log, one line of JSON
-after `MARK`, from which whoever started the run can follow it.
+after `MARK`, from which the command that started the run follows it.
 """
 
 from __future__ import annotations

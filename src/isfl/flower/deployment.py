@@ -47,7 +47,7 @@ def up(
     """
     directory = directory.absolute()
     if data and len(data) != clients:
-        raise UserError(f"--data is given {len(data)} times for {clients} clients; give it once a client")
+        raise UserError(f"--data is given {len(data)} times for {clients} clients; give it once per client")
     here = [str(Path(name).absolute()) if Path(name).exists() else name for name in data]
     try:
         deployment = _settled(directory, clients, secure, here)
@@ -178,7 +178,7 @@ def _listening(deployment: Deployment, process: Process, seconds: float) -> None
             probe.settimeout(1.0)
             reached = probe.connect_ex((LOOPBACK, deployment.port)) == 0
         if reached:
-            time.sleep(0.5)  # if the port is somebody else's, ours ends now
+            time.sleep(0.5)  # if another process has the port, ours ends now
             if runs(process):
                 return
         if not runs(process):
@@ -222,7 +222,7 @@ def flwr(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess
 
 
 def _free_ports(count: int, directory: Path) -> int:
-    """The first of so many ports in a row that nobody listens on.
+    """The first of `count` free ports in a row.
 
     Every directory begins to look somewhere else: federations that are made at the same moment do not meet.
     """

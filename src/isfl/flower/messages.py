@@ -58,7 +58,7 @@ class Connection:
     tell: Callable[[str], None] = lambda line: None
     """Is given a line when there is something a person should know now."""
     stopped: Callable[[], bool] = lambda: False
-    """Whether somebody wants the run to end."""
+    """Whether the run was asked to end."""
     simulated: Path | None = None
     """Where simulated clients keep what they remember, for a simulation may look at it."""
 
@@ -87,7 +87,7 @@ def pull(grid: Grid, waiting: dict[str, int]) -> Iterator[tuple[int, Answer]]:
 def replies(
     connection: Connection, sent: Mapping[str, int], patience: float, look: Callable[[], set[int]]
 ) -> Iterator[tuple[int, Answer]]:
-    """Of nodes, as they come; for nobody longer than `patience`, and not for those that `look` no longer finds."""
+    """Answers of nodes as they come, for at most `patience` seconds; nodes that `look` no longer finds have left."""
     waiting, end, looked = dict(sent), time.monotonic() + patience, time.monotonic()
     pause, longest = PAUSES
     while waiting:

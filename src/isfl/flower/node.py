@@ -80,7 +80,7 @@ def default_state() -> Path:
 def memory_folder(node: Node, run: str, make: bool = False) -> Path:
     """Of one run. The name comes over the network, so it must be a name and nothing else.
 
-    A new one makes the oldest ones go; of those a mark is left, so that nobody takes them for runs that never were.
+    A new one makes the oldest ones go; of those a mark is left, so that they are not taken for runs that never existed.
     """
     if not re.fullmatch(r"[0-9a-f]{32}", run):
         raise UserError("the run's key is not 32 hexadecimal digits")
@@ -130,7 +130,7 @@ def _round(file: Path) -> int:
 def told_first(node: Node, counts: np.ndarray, noised: np.ndarray) -> np.ndarray:
     """The noised counts that were told first for these counts, whatever the epsilon was.
 
-    Told with new noise each time it is asked, whoever asks often enough could average the noise away.
+    With new noise for every request, a server that asks often enough could average the noise away.
     """
     key = hashlib.sha256(json.dumps(counts.tolist()).encode()).hexdigest()[:32]
     file = _own_folder(node) / f"told-{key}.json"

@@ -13,7 +13,7 @@ from isfl.flower.messages import LOOK, Connection, NoReply, pull, push, read
 from isfl.theory.arrays import Array
 
 SILENT = 5.0
-"""Seconds of waiting that are nobody's concern."""
+"""Seconds of waiting that are not reported."""
 PATIENCE = 120.0
 """Seconds until a node that could not take part is asked again, and that a message outlives the wait for it."""
 
@@ -57,7 +57,7 @@ class NodeRegistry:
                 self.connection.tell(f"waited {seconds:.0f} s for {purpose}: {there}, going on")
                 return
             if waited > seconds:
-                then = "go on with isfl resume" if self.rounds_begun else "run again"
+                then = "resume with isfl resume" if self.rounds_begun else "run again"
                 raise UserError(
                     f"waited {seconds:.0f} s for {purpose}: {there} (flower.wait_seconds, flower.min_clients); start "
                     f"the others and {then}"
@@ -65,7 +65,7 @@ class NodeRegistry:
             self.connection.pause(min(LOOK, seconds / 4))
 
     def look(self) -> set[int]:
-        """The nodes that are there. Those that left are forgotten, new ones are asked who they are; nobody waits."""
+        """The nodes that are there. Those that left are forgotten, new ones are asked who they are, without waiting."""
         present = set(self.connection.grid.get_node_ids())
         now = time.monotonic()
         self._strangers = {node: until for node, until in self._strangers.items() if node in present and until > now}

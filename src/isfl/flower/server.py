@@ -30,7 +30,7 @@ PATIENCE = 60.0
 def new_run(
     config: Config, problem: Problem, out: Path, connection: Connection, on_round: OnRound, where: Mapping[str, Any]
 ) -> None:
-    """From the introduction of the clients to the last round. `where` is written down for whoever resumes."""
+    """From the introduction of the clients to the last round. `where` is recorded for resuming."""
     warn_of_unknown_classes(problem.public, config)
     with one_thread(), FlowerEngine(problem, config, connection) as engine:
         state = start(config, engine)

@@ -99,7 +99,7 @@ def _simulate(
     except RuntimeError as error:
         if "Ending simulation" not in str(error):  # a fault of ours, not Flower's word for a fault of its own
             raise
-        raise UserError(f"Flower's simulation ended ({error}); go on with isfl resume {out}") from error
+        raise UserError(f"Flower's simulation ended ({error}); resume with isfl resume {out}") from error
     finally:
         stop.set()  # the server's thread would go on without clients
     if failures:

@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"(?:started run|run(?:_id)?[ =:]+)\s*(\d{5,})", re.IGNOREC
 
 def submit(config: Config, out: Path, connection: str, on_round: OnRound, tell: Callable[[str], None]) -> Path:
     """A new run on the deployment behind a Flower connection. The run directory is written where the SuperLink is."""
-    # As it can be found from anywhere, for whoever resumes.
+    # An absolute path, so that the run can be resumed from anywhere.
     known = connection
     if named(connection)[1] is not None:  # a federation on this machine, but with another working directory
         known = str(Path(connection).absolute())
@@ -76,7 +76,7 @@ def _follow(given: dict[str, Any], connection: str, on_round: OnRound, tell: Cal
             process.stdout.close()
     if finished is None:
         raise UserError(
-            f"connection {connection!r}: the run ended before its last round ({log.last_words}); go on with isfl "
+            f"connection {connection!r}: the run ended before its last round ({log.last_words}); resume with isfl "
             f"resume {out}"
         )
     return finished
@@ -114,7 +114,7 @@ def _listen(lines: Iterable[str], log: Log, on_round: OnRound, tell: Callable[[s
 
 
 def _stop(log: Log, name: str, home: Path | None) -> None:
-    """The run goes on at the server until somebody says so."""
+    """Stop the run at the server, where it would go on."""
     if log.number is not None:
         command = [program("flwr"), "stop", log.number, name]
         with suppress(subprocess.TimeoutExpired):

@@ -79,7 +79,7 @@ def weights_of(record: Any, name: str) -> Weights:
 def _tensor(array: Array, name: str) -> Tensor:
     try:
         return torch.from_numpy(array.numpy())
-    except Exception as error:  # bytes from somebody else's machine: whatever is wrong with them
+    except Exception as error:  # bytes from another machine can be wrong in many ways
         raise WireError(f"{name!r} cannot be read ({type(error).__name__})") from None
 
 

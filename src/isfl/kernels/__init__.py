@@ -2,7 +2,7 @@
 
 3x3 convolutions. torch does nine multiplications for an output, near the peak of a core; minimal filtering
 (Winograd) gets along with 2.25, and the adding around it is little once it is compiled. The arithmetic is float32 as
-before, in another order: results differ in the last digits, and are the same to the bit whoever computes them here.
+before, in another order: results differ in the last digits, and are the same to the bit in every process of a machine.
 Without a C compiler nothing of this is used, and torch does everything as always.
 
 | file | what |

@@ -74,7 +74,7 @@ def _processor() -> str:
 
 
 def _ours(file: Path) -> bool:
-    """There, and nobody else could have put it there: it is going to be executed."""
+    """It is there, and only this user could have written it: it is going to be executed."""
     try:
         status = file.stat()
     except OSError:

@@ -43,6 +43,6 @@ class _Convolution(torch.autograd.Function):
 
 def _wanted(edge: tuple[Any, int]) -> bool:
     """Whether this backward pass goes on there. `ctx.needs_input_grad` only knows what could be asked for, and a weight
-    gradient that nobody asked for is a third of the work."""
+    gradient that is not needed is a third of the work."""
     node, _ = edge
     return node is not None and bool(torch._C._will_engine_execute_node(node))

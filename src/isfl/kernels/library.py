@@ -62,7 +62,7 @@ def _surely() -> ctypes.CDLL:
 
 
 def takes(*tensors: Tensor) -> bool:
-    """Whether there is somebody to hand these to, and they are float32 on the CPU."""
+    """Whether the compiled library is there and these are float32 tensors on the CPU."""
     return available() and all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
 
 

@@ -11,7 +11,7 @@ from isfl.kernels.library import block_rows, call, lanes
 
 CACHED = 2 << 20
 """Bytes that the values of some images' tiles may take before the next images get their turn. A function of sizes alone
-decides which images go together: the same bits whoever computes."""
+decides which images go together: the same bits in every process."""
 
 
 def forward(images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

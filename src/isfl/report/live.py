@@ -55,7 +55,7 @@ class Viewer:
 
 
 def _fingerprint(paths: Sequence[Path]) -> object:
-    """What changes when there is something new to show: files of every run, and whether somebody works on it."""
+    """What changes when there is something new to show: files of every run, and whether a process works on it."""
     names = ("config.json", "run.json", "split.json", "metrics.jsonl", "probabilities.jsonl", "model.safetensors")
     directories = [directory for path in paths for directory, _ in run_directories(path)]
     return [

@@ -1,4 +1,4 @@
-"""Run directories as they are found: whole, under way, damaged or of somebody else.
+"""Run directories as they are found: whole, under way, damaged or foreign.
 
 What can be read is read, and every defect becomes one line for the reader. Only a directory with nothing to show is
 refused.

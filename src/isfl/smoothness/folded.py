@@ -126,7 +126,7 @@ def _steps(layers: Sequence[nn.Module], places: Counter[int]) -> Iterator[nn.Mod
 
 
 def _touched(module: nn.Module) -> bool:
-    """Whether somebody waits for calls of this very module, or has put something else in the place of its methods."""
+    """Whether the module has hooks or replaced methods."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(hooks) or not {"forward", "_conv_forward"}.isdisjoint(vars(module))
 

@@ -31,7 +31,7 @@ def skew_drivers(counts: ArrayLike) -> Drivers:
     """Take the skew of class counts, shape (K, C), apart.
 
     Dealing without replacement gives `E ||p - p^k||^2 = (1 - ||p||^2) (N - n_k) / (n_k (N - 1))`, and weighted by
-    `n_k / N` that is `(1 - ||p||^2) (K - 1) / (N - 1)`: small clients look skewed although nobody skewed them.
+    `n_k / N` that is `(1 - ||p||^2) (K - 1) / (N - 1)`: small clients look skewed by chance.
     """
     n = class_counts(counts)
     sizes, whole = n.sum(axis=1), n.sum()

@@ -38,7 +38,7 @@ def first_floor(p: Array, alpha: Array, floors: Array) -> Array:
 
 @dataclass(frozen=True)
 class Move:
-    """The way from the target to the first floor, a row a client."""
+    """The way from the target to the first floor, one row per client."""
 
     length: Array
     """(K,) `Gamma*`."""

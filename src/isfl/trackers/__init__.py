@@ -1,4 +1,4 @@
-"""Trackers: whoever wants to hear of a run while it goes on.
+"""Trackers: report the rounds of a run elsewhere as they happen.
 
 A tracker is any object with `begin`, `on_round` and `end`. Each works in a thread of its own: the run never waits for
 one, and one that fails is told once and dropped. The run directory stays the truth; a tracker gets a copy.

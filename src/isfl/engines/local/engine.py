@@ -102,7 +102,7 @@ class LocalEngine:
     def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]:
         updates = []
         for task_group in _by_model(tasks):
-            # The largest first: whoever ends last should end soon after the others.
+            # The largest first, so that all workers end at about the same time.
             ordered = sorted(task_group, key=lambda task: (-len(self.clients[task.client]), task.client))
             jobs = [(task, self.client_states.get(task.client, StoredState())) for task in ordered]
             for update, remembered in self.server.executor.train(jobs):
@@ -136,7 +136,7 @@ class LocalEngine:
         return seen
 
     def _remember(self, client: int, remembered: StoredState) -> None:
-        """A run directory removes old files with old checkpoints; in a temporary one nobody goes back to them."""
+        """A run directory removes old files with old checkpoints; in a temporary one they are not needed again."""
         before = self.client_states.get(client, StoredState()).file
         self.client_states[client] = remembered
         if self._temporary and before is not None and before != remembered.file:

@@ -48,7 +48,7 @@ class WorkerPool:
 
     `retries` is how often a job may take its worker down with it before that is an error. `method` is how processes
     start: "spawn" begins with nothing, `build` must be importable by name and `arguments` be sent; "fork" begins with
-    all that this process has, in milliseconds, and shares its memory until somebody writes to it.
+    all that this process has, in milliseconds, and shares its memory until one of them writes to it.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ class SamplingRule(Part):
     names: ClassVar[dict[str, dict[str, Any]]] = {}
     """Schemes of the literature that consist of this rule: name -> its settings there."""
     from_local_model: ClassVar[bool] = False
-    """Whether the probabilities follow from the client's own gradients, so that nobody else can know them."""
+    """Whether the probabilities follow from the client's own gradients, so that the server cannot know them."""
 
     rule: str
 
