@@ -77,7 +77,7 @@ def reproduce(
     jobs: Jobs = None,
 ) -> None:
     """Run a table or figure of the paper and compare with the published numbers."""
-    from isfl.experiment.paper import setting_named
+    from isfl.experiment.paper_setting import setting_named
     from isfl.experiment.reproduce import reproduction_cells
 
     changes = [re.sub(r"[^\w.=-]+", "-", change) for change in overrides or []]

@@ -1,7 +1,7 @@
 """How a training pool is shared out: i.i.d., shards, the paper's mixed split in both readings, Dirichlet.
 
 Every split ends, hands each client at least one sample, and says why when a request cannot be met. Samples are
-never handed out twice, unless the split is told to do as the authors' code does. The public set D_L is set aside
+never handed out twice, unless `overlap` asks for what the authors' code does. The public set D_L is set aside
 first, so that no client owns any of it, or drawn from everything.
 """
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from isfl.experiment.cells import Cell
 from isfl.experiment.directory import told_when_full
-from isfl.experiment.paper import INTERPRETATIONS, SCALES
+from isfl.experiment.paper_setting import INTERPRETATIONS, SCALES
 from isfl.experiment.reproduce import Best, Result, published, results_of
 from isfl.files import write_whole
 from isfl.plotting import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy

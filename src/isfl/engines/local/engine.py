@@ -50,7 +50,7 @@ class LocalEngine:
     test
         D_S, the balanced test set.
     settings
-        What the federation is told.
+        Seed, scheme, training and target of the federation.
     workers
         Processes that share the work; their number changes nothing but the time it takes.
     directory
