@@ -241,6 +241,7 @@ def test_smoke_fills_every_cell(
     expected = [(p.group, p.label) for p in plans_of(name, setting("smoke", interpretation))]
     assert [(r["group"], r["label"]) for r in content["results"]] == expected
     assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / f"{name}-curves.png").exists() == name.startswith("table")
     text = (out / f"{name}.md").read_text()
     assert "have not been made" not in text and "not comparable" in text
     assert "chosen on the test set" in text and "chosen on the test set" in " ".join(shown.split())

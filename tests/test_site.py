@@ -31,8 +31,9 @@ def test_the_site_builds_strictly_and_asks_nothing_of_the_network(tmp_path: Path
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r'<(?:script|img|iframe)[^>]+src="?(?:https?:)?//', text), page
         assert not re.findall(r'<link[^>]+rel="?stylesheet"?[^>]+href="?(?:https?:)?//', text), page
-    assert (tmp_path / "results/demo/comparison.png").exists(), "the picture of the front page comes along"
-    assert 'src="results/demo/comparison.png"' in (tmp_path / "index.html").read_text(encoding="utf-8")
+    picture = "results/table2-half-published/table2-curves.png"
+    assert (tmp_path / picture).exists(), "the picture of the front page comes along"
+    assert f'src="{picture}"' in (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "sampling_probabilities" in (tmp_path / "api.html").read_text(encoding="utf-8")
 
 

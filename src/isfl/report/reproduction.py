@@ -19,7 +19,7 @@ from isfl.experiment.paper_setting import INTERPRETATIONS, SCALES
 from isfl.experiment.reproduce import Best, Result, published, results_of
 from isfl.files import write_whole
 from isfl.plotting import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy
-from isfl.report.pictures import NotDrawnError, cross, probabilities, rho
+from isfl.report.pictures import NotDrawnError, convergence, cross, probabilities, rho
 from isfl.report.reading import SEPARATOR, FoundRun, read_run
 from isfl.report.remarks import remarks
 from isfl.report.split import convergence_and_split
@@ -41,7 +41,10 @@ def setting_of(plan: Mapping[str, Any]) -> list[str]:
 
 
 def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path) -> list[Result]:
-    """Write `NAME.md`, `NAME.json` and `NAME.png` to `out`, from the cells that are complete."""
+    """Write `NAME.md`, `NAME.json` and `NAME.png` to `out`, from the cells that are complete.
+
+    A table also gets `NAME-curves.png`: accuracy and training loss of its cells over rounds.
+    """
     name: str = plan["title"]
     results = results_of(name, cells)
     complete = [cell for cell in cells if cell.complete]
@@ -64,11 +67,14 @@ def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path
     }
     with in_print():
         picture = picture_of(_picture(name, runs, results), "png")
+        curves = picture_of(convergence(runs), "png") if name.startswith("table") and runs else None
     text = markdown(plan, results, len(cells) - len(complete), notes)
     with told_when_full(out):
         write_whole(out / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())
         write_whole(out / f"{name}.md", text.encode())
         write_whole(out / f"{name}.png", picture)
+        if curves is not None:
+            write_whole(out / f"{name}-curves.png", curves)
     return results
 
 
