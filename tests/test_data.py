@@ -120,7 +120,7 @@ def test_the_iid_part_is_the_same_with_and_without_overlap_and_only_shards_diffe
 
 
 def test_a_public_set_from_all_samples_is_random_and_may_be_the_clients_own() -> None:
-    split = IIDSplit(clients=10, samples_per_client=500)  # every sample is somebody's
+    split = IIDSplit(clients=10, samples_per_client=500)  # every sample belongs to a client
     one, same, other = (partition(split, LABELS, 700, seed, "all") for seed in (1, 1, 2))
     assert np.array_equal(one.public, same.public) and not np.array_equal(one.public, other.public)
     assert len(np.unique(one.public)) == 700

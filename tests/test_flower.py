@@ -114,7 +114,7 @@ def test_private_clients_send_nothing_about_their_labels(scheme: Any, answers: i
     problem = prepare(config)
     shapes = {name: tuple(value.shape) for name, value in problem.model.state_dict().items()}
     up = [content for direction, content in grid.wire if direction == "up"]
-    # Who are you; train (and renew) in three rounds; nobody is asked to evaluate.
+    # One introduction, then train (and renew) in three rounds; no client is asked to evaluate.
     assert len(up) == 3 + 3 * 3 * answers
     for content in up:
         assert content.keys() <= {NUMBERS, "model"}

@@ -137,7 +137,7 @@ def test_the_learning_rate_of_the_bound_is_that_of_the_round() -> None:
 
 
 def test_a_report_of_a_private_deployment_has_no_bound_because_rho_is_unknown() -> None:
-    """Seen from a server that may look at nobody."""
+    """Seen from a server that may not look at any client."""
 
     class Blind(LocalEngine):
         def observe(self, target: Any, lipschitz: Any) -> dict[int, Any]:

@@ -73,9 +73,8 @@ def calibration(probabilities: Array, target: Array) -> Tensor:
     return torch.from_numpy(np.log(q / p)).float()
 
 
-@contextmanager
-def frozen_copy(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
+def frozen_copy(model: nn.Module, weights: Weights) -> nn.Module:
     """Another model of this kind with these weights, in eval mode, that is never trained."""
     other = copy.deepcopy(model)
     other.load_state_dict(weights)
-    yield other.eval().requires_grad_(False)
+    return other.eval().requires_grad_(False)

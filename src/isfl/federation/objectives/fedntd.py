@@ -25,14 +25,14 @@ class FedNTD(Objective):
 
     @contextmanager
     def term(self, local: LocalTraining) -> Iterator[LossTerm]:
-        with frozen_copy(local.model, local.global_model) as teacher:
+        teacher = frozen_copy(local.model, local.global_model)
 
-            def term(inputs: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-                with torch.no_grad():
-                    known = teacher(inputs)
-                return self.beta * not_true_divergence(logits, known, labels, self.tau)
+        def term(inputs: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+            with torch.no_grad():
+                known = teacher(inputs)
+            return self.beta * not_true_divergence(logits, known, labels, self.tau)
 
-            yield term
+        yield term
 
 
 def not_true_divergence(logits: Tensor, teacher: Tensor, labels: Tensor, tau: float) -> Tensor:

@@ -45,13 +45,8 @@ def contrastive(model: nn.Module, global_model: Weights, previous: Weights, moon
     global one stands in for it and the term is constant.
     """
     seen = output if moon.representation == "logits" else representation
-    with (
-        frozen_copy(model, global_model) as near_model,
-        frozen_copy(model, previous) as far_model,
-        seen(model) as z,
-        seen(near_model) as z_global,
-        seen(far_model) as z_previous,
-    ):
+    near_model, far_model = frozen_copy(model, global_model), frozen_copy(model, previous)
+    with seen(model) as z, seen(near_model) as z_global, seen(far_model) as z_previous:
 
         def term(inputs: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
             with torch.no_grad():
