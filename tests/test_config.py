@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isfl.data.splits import MixedSplit
+from isfl.data.splits.mixed import MixedSplit
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from, load_config, parse_config
 from isfl.federation import SHORTHANDS

@@ -11,8 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isfl.data import Dataset, DataSettings, load, partition
-from isfl.data.features import seen_by
-from isfl.data.splits import DirichletSplit, FeatureSplit, FlowerSplit, IIDSplit, MixedSplit, ShardSplit, Split
+from isfl.data.splits import Split
+from isfl.data.splits.dirichlet import DirichletSplit
+from isfl.data.splits.feature import FeatureSplit, seen_by
+from isfl.data.splits.flower import FlowerSplit
+from isfl.data.splits.iid import IIDSplit
+from isfl.data.splits.mixed import MixedSplit
+from isfl.data.splits.shards import ShardSplit
 from isfl.errors import UserError
 from isfl.experiment.config import config_from
 from isfl.experiment.run import prepare

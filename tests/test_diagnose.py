@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 from isfl.diagnose import advice
 from isfl.diagnose.advice import Advice, advise
 from isfl.diagnose.diagnosis import Diagnosis, Question, diagnose
-from isfl.diagnose.input import Options, question_from
+from isfl.diagnose.input import Options, question_from, split_of
 from isfl.diagnose.picture import draw_diagnosis
 from isfl.diagnose.serialise import plain
 from isfl.diagnose.tables import tables
@@ -229,6 +229,14 @@ def test_ten_thousand_clients_take_seconds(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize("public_from", ["unused", "all"])
+def test_the_counts_of_a_configuration_are_those_its_run_trains_on(public_from: str) -> None:
+    raw = {"data": {"public": 900, "public_from": public_from}, "split": {"clients": 5, "shard_size": 100}}
+    config = config_from(raw, "test")
+    of_the_run = [data.class_counts.tolist() for data in prepare(config).clients]
+    assert split_of(config, "test").counts.tolist() == of_the_run
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from isfl.cli import main, terminal
-from isfl.data.splits import MixedSplit, _iid_per_shard
+from isfl.data.splits.mixed import MixedSplit
 from isfl.experiment.cells import Cell, planned_cells
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.paper import EXPERIMENTS, plans_of
@@ -178,7 +178,7 @@ def test_the_cost_figure_varies_sizes_and_not_the_skew(interpretation: str, shar
         split = config_from(plan.config, "x").split
         assert isinstance(split, MixedSplit)
         whole = 0.5 / split.shard_size  # a shard holds whole samples
-        assert _iid_per_shard(split, 50_000) / split.shard_size == pytest.approx(share, abs=whole + 1e-9), plan.group
+        assert split.iid_per_shard(50_000) / split.shard_size == pytest.approx(share, abs=whole + 1e-9), plan.group
     shapes = {
         (p.config["split"]["clients"], p.config["split"]["shard_size"], p.config["data"]["public"]) for p in plans
     }

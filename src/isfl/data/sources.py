@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from isfl.data import cifar, idx
 from isfl.data.cache import recall, store
 from isfl.data.dataset import Dataset, Normalization
 from isfl.data.own import arrays_from, call, read_folders, read_npz, resolve
+from isfl.data.public_set import Origin
 from isfl.errors import UserError
 from isfl.schema import Part
 
@@ -49,7 +49,7 @@ class DataSettings(Part):
     path: str | None = Field(None, description="file or directory the data is read from, where the name needs one")
     hub: bool = Field(False, description="allow a download from the Hugging Face hub (needs the library `datasets`)")
     public: int = Field(500, ge=1, description="|D_L|: public samples on which Lipschitz values are estimated")
-    public_from: Literal["unused", "all"] = Field(
+    public_from: Origin = Field(
         "unused",
         description="which samples are public: of those no client owns, equally many per class; or at random from all "
         "training data, so that clients may own them too (the authors' code)",

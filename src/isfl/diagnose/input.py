@@ -54,7 +54,7 @@ def split_of(config: Config, name: str) -> ClassCounts:
         raise UserError(f"{name}: flower.own_data = true: clients hold their own data; give their class counts as CSV")
     source = load(config.data)
     labels = source.train.labels.numpy()
-    parts = partition(config.split, labels, config.data.public, config.seed)
+    parts = partition(config.split, labels, config.data.public, config.seed, config.data.public_from)
     rows = [np.bincount(labels[indices], minlength=source.train.num_classes) for indices in parts.clients]
     clients = tuple(map(str, range(len(rows))))
     places = [f"client {client}" for client in clients]

@@ -12,7 +12,8 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from isfl.data import DataSettings
-from isfl.data.splits import MixedSplit, Split
+from isfl.data.splits import AnySplit
+from isfl.data.splits.mixed import MixedSplit
 from isfl.errors import UserError
 from isfl.federation.settings import Settings
 from isfl.models import ModelSettings
@@ -42,7 +43,7 @@ class Config(Settings):
     """One run: what a federation is told, and the data, split and model it is told it for."""
 
     data: DataSettings = DataSettings()
-    split: Split = MixedSplit()
+    split: AnySplit = MixedSplit()
     model: ModelSettings = ModelSettings()
     flower: FlowerSettings = FlowerSettings()
 

@@ -18,9 +18,8 @@ from torch import nn
 
 from isfl.data import Dataset, load, partition
 from isfl.data.dataset import Population
-from isfl.data.features import seen_by
+from isfl.data.public_set import public_set
 from isfl.data.sources import Source
-from isfl.data.splits import FeatureSplit, public_set
 from isfl.data.transforms import check_transforms
 from isfl.engines import LocalEngine
 from isfl.errors import UserError
@@ -59,8 +58,7 @@ def prepare(config: Config) -> Problem:
     parts = partition(config.split, labels, config.data.public, config.seed, config.data.public_from)
     bounds = np.cumsum([0, *(len(indices) for indices in parts.clients)])
     clients = Population(source.train.subset(np.concatenate(parts.clients)), bounds)
-    if isinstance(config.split, FeatureSplit):
-        clients = Population.of([seen_by(k, data, config.split, config.seed) for k, data in enumerate(clients)])
+    clients = config.split.transformed(clients, config.seed)
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
         clients = Population(clients.data, bounds[[0, -1]])
     public = source.train.subset(parts.public)

@@ -1,0 +1,73 @@
+"""What a split offers: its settings, which client gets which samples, and what it changes about a client's data."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import Field
+
+from isfl.data.dataset import Population
+from isfl.errors import UserError
+from isfl.randomness import Purpose, generator
+from isfl.sampling import Indices
+from isfl.schema import Part
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The samples that clients can get."""
+
+    labels: np.ndarray
+    """(N,) their classes."""
+    of: int
+    """Number of samples in the training data, public ones included."""
+    seed: int
+
+    def generator(self) -> np.random.Generator:
+        """Return a new generator for this split; each call starts the same stream again."""
+        return generator(self.seed, Purpose.SPLIT)
+
+
+class Split(Part):
+    """The base of all splits.
+
+    A split always terminates and gives each client at least one sample, or raises a `UserError` that says why not.
+    No sample is given out twice unless a setting asks for it.
+    """
+
+    kind: str
+
+    @abstractmethod
+    def assign(self, pool: Pool) -> list[Indices]:
+        """Return, for each client, the positions of its samples in the pool."""
+
+    def transformed(self, clients: Population, seed: int) -> Population:
+        """Return the clients' data as they see it; most splits leave it unchanged."""
+        return clients
+
+
+class SizedSplit(Split):
+    """The base of the splits that draw `clients * samples_per_client` samples from the pool."""
+
+    clients: int = Field(10, ge=1, description="number of clients, K")
+    samples_per_client: int = Field(1000, ge=1, description="samples per client, |D_k|")
+
+    def drawn(self, pool: Pool, rng: np.random.Generator) -> Indices:
+        """Return the positions of all clients' samples together, in random order."""
+        total, available = self.clients * self.samples_per_client, len(pool.labels)
+        if total > available:
+            raise UserError(
+                f"split asks for {self.clients} x {self.samples_per_client} = {total} samples, the data has "
+                f"{available} beside the public set; lower split.clients or split.samples_per_client"
+            )
+        return rng.permutation(available)[:total]
+
+
+class ShardedSplit(Split):
+    """The base of the splits that cut the sorted pool into shards of equal size."""
+
+    clients: int = Field(10, ge=1, description="number of clients, K")
+    shards_per_client: int = Field(2, ge=1, description="shards per client")
+    shard_size: int = Field(500, ge=1, description="samples per shard")
