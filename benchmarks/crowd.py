@@ -6,7 +6,6 @@ The scheme that remembers most: private ISFL with MOON's objective, every client
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ from typing import Any
 
 from benchmarks.parts import MeasureError
 from benchmarks.process_tree import MemoryPeak, Tree, subreaper
+from isfl import layout
+from isfl.experiment.directory import read_lines
 
 MOST_BYTES = 1.5e9
 MOST_GROWTH = 1.1
@@ -67,5 +68,5 @@ def _run(scratch: Path, clients: int, rounds: int) -> tuple[int, float]:
         )
     if done.returncode != 0:
         raise MeasureError(done.stderr.strip().splitlines()[-1])
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(out / layout.METRICS)
     return memory.peak, sum(line["seconds"]["wall"] for line in lines)

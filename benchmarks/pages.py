@@ -19,6 +19,7 @@ from typing import Any
 from tests.browser import started
 from tests.directories import written_run
 
+from isfl import layout
 from isfl.report.content import content_of
 from isfl.report.page import write_page
 from isfl.report.reading import read_run
@@ -37,7 +38,7 @@ POLL = 2.0
 def measure(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
         run = written_run(Path(scratch) / "run", CLIENTS, CLASSES, ROUNDS)
-        file = write_page(content_of([read_run(run)], []), Path(scratch) / "report.html")
+        file = write_page(content_of([read_run(run)], []), Path(scratch) / layout.REPORT)
         size, times = file.stat().st_size, _responses(file, 3 if quick else 9)
         share, cpu = _watched(Path(scratch) / "watched", 30 if quick else 120)
     found = [

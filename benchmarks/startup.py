@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from isfl import layout
+
 HELP_SECONDS, FIRST_SECONDS = 0.3, 5.0
 CONFIG = """
 scheme = "fedavg"
@@ -56,7 +58,7 @@ def _help() -> float:
 def _first_round(config: Path, out: Path) -> float:
     began = time.perf_counter()
     with subprocess.Popen(_isfl("run", str(config), "--out", str(out)), stdout=subprocess.DEVNULL) as process:
-        metrics = out / "metrics.jsonl"
+        metrics = out / layout.METRICS
         while time.perf_counter() - began < 60 and process.poll() is None:
             if metrics.exists() and metrics.stat().st_size > 0:
                 break

@@ -5,7 +5,6 @@ Real CIFAR-10, 45 images a client, ResNet8 at half width, ISFL with probabilitie
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ from typing import Any
 
 from benchmarks.parts import MeasureError
 from benchmarks.process_tree import MemoryPeak, Tree, subreaper
+from isfl import layout
+from isfl.experiment.directory import read_lines
 from isfl.flower.processes import environment
 
 CONFIG = """
@@ -51,8 +52,8 @@ def _row(scratch: Path, clients: int, rounds: int) -> dict[str, Any]:
         )
     if done.returncode != 0:
         raise MeasureError((done.stderr.strip().splitlines() or ["the run said nothing"])[-1])
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    checkpoint = max((out / "checkpoints").glob("*.safetensors"))
+    lines = read_lines(out / layout.METRICS)
+    checkpoint = max((out / layout.CHECKPOINTS).glob("*.safetensors"))
     return {
         "clients": clients,
         "seconds a round": sum(line["seconds"]["wall"] for line in lines[:-1]) / max(1, len(lines) - 1),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.browser import opened, started
 
+from isfl import layout
 from isfl.report.page import write_report
 
 WIDTH, HEIGHT = 1100, 820
@@ -22,7 +23,7 @@ WIDTH, HEIGHT = 1100, 820
 def main(run: Path, out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, started() as browser:
-        report = Path(scratch) / "report.html"
+        report = Path(scratch) / layout.REPORT
         write_report([run], report)
         with opened(browser, report.as_uri(), WIDTH) as (page, _):
             page.screenshot(path=out, clip={"x": 0, "y": 0, "width": WIDTH, "height": HEIGHT})

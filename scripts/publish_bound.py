@@ -17,9 +17,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from isfl import layout
+from isfl.experiment.directory import read_lines
+from isfl.files import read_object
+
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results/bound", ROOT / "docs/theory.md"
-KEPT = ("config.json", "run.json", "metrics.jsonl")
+KEPT = (layout.CONFIG, layout.ENVIRONMENT, layout.METRICS)
 
 
 def section(results: Path) -> str:
@@ -28,8 +32,8 @@ def section(results: Path) -> str:
         "| run | round | drift: measured / bound | `gradient_square` | bound | `psi` | sampling | bound / measured |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for run in sorted(path.parent for path in results.glob("*/metrics.jsonl")):
-        rounds = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for run in sorted(path.parent for path in results.glob(f"*/{layout.METRICS}")):
+        rounds = read_lines(run / layout.METRICS)
         lines += [_row(run.name, line) for line in (rounds[0], rounds[-1])]
     source = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
     machine, commit = source["machine"], source["commit"][:10]
@@ -49,11 +53,11 @@ def _row(name: str, line: dict[str, Any]) -> str:
 
 
 def publish(runs: Path, commit: str) -> None:
-    for run in sorted(path.parent for path in runs.glob("*/metrics.jsonl")):
+    for run in sorted(path.parent for path in runs.glob(f"*/{layout.METRICS}")):
         (RESULTS / run.name).mkdir(parents=True, exist_ok=True)
         for file in KEPT:
             shutil.copyfile(run / file, RESULTS / run.name / file)
-        environment = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        environment = read_object(run / layout.ENVIRONMENT)
     (RESULTS / "provenance.json").write_text(json.dumps({"commit": commit, **environment}, indent=2) + "\n")
     marked = re.compile(r"(<!-- bound -->\n).*?(<!-- /bound -->)", re.DOTALL)
     text = PAGE.read_text(encoding="utf-8")

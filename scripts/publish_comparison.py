@@ -15,6 +15,9 @@ import sys
 from pathlib import Path
 from statistics import mean, stdev
 
+from isfl import layout
+from isfl.files import read_object
+
 ROOT = Path(__file__).parent.parent
 PAGES = {"demo": ROOT / "README.md", "variants": ROOT / "docs/results.md"}
 """Where a comparison is shown, between the marks `<!-- NAME-table -->` and `<!-- /NAME-table -->`."""
@@ -24,7 +27,7 @@ PAIRED = {"variants": ("isfl", "isfl-target-first")}
 
 
 def provenance(run: Path, command: str, commit: str | None) -> dict[str, object]:
-    environment = json.loads(next(run.glob("*/seed-0/run.json")).read_text(encoding="utf-8"))
+    environment = read_object(next(run.glob(f"*/seed-0/{layout.ENVIRONMENT}")))
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     return {"command": command, "commit": commit or head.stdout.strip(), **environment}
 
@@ -37,14 +40,14 @@ def section(results: Path) -> str:
         f"`{source['command']}` at commit `{str(source['commit'])[:10]}`, {machine['processor']}, "
         f"{machine['cpus']} cores, torch {versions['torch']}; the runs are reproducible, the seconds are not."
     )
-    text = (results / "summary.md").read_text(encoding="utf-8") + f"\n{origin}\n"
+    text = (results / layout.SUMMARY_TEXT).read_text(encoding="utf-8") + f"\n{origin}\n"
     bases = PAIRED.get(results.name, ())
     return "\n".join([text, *(paired(results, base) for base in bases)])
 
 
 def paired(results: Path, base: str) -> str:
     """Each row against another of the same seeds, as a table."""
-    rows = json.loads((results / "summary.json").read_text(encoding="utf-8"))
+    rows = json.loads((results / layout.SUMMARY).read_text(encoding="utf-8"))
     reference = next(row["standard_by_seed"] for row in rows if row["scheme"] == base)
     lines = [f"| against {base}, seed by seed | D_S | ahead on |", "|---|---|---|"]
     for row in rows:
@@ -58,7 +61,7 @@ def paired(results: Path, base: str) -> str:
 def publish(run: Path, name: str, command: str, commit: str | None = None) -> None:
     results, page = ROOT / "results" / name, PAGES[name]
     results.mkdir(parents=True, exist_ok=True)
-    for file in ("summary.json", "summary.md", "comparison.png"):
+    for file in (layout.SUMMARY, layout.SUMMARY_TEXT, layout.COMPARISON):
         shutil.copyfile(run / file, results / file)
     source = json.dumps(provenance(run, command, commit), indent=2) + "\n"
     (results / "provenance.json").write_text(source, encoding="utf-8")

@@ -21,13 +21,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from isfl import layout
 from isfl.experiment.cells import Cell, planned_cells
 from isfl.experiment.directory import read_lines
-from isfl.files import PLAN, write_whole
+from isfl.files import read_object, write_whole
 from isfl.report.reproduction import write_reproduction
 
 ROOT = Path(__file__).parent.parent
-KEPT = ("config.json", "run.json", "split.json", "metrics.jsonl", "probabilities.jsonl")
+KEPT = (*layout.DESCRIPTION, *layout.GROWING)
 KIND = ("command", "title", "scale", "as", "clients", "set")
 
 
@@ -56,9 +57,9 @@ def command_of(plan: dict[str, Any], cell: Cell) -> str:
 
 def merged(plan: dict[str, Any], results: Path) -> dict[str, Any]:
     """Return the plan with the cells that were published before it; those of another setting are refused."""
-    if not (results / PLAN).exists():
+    if not (results / layout.PLAN).exists():
         return plan
-    before = json.loads((results / PLAN).read_text(encoding="utf-8"))
+    before = json.loads((results / layout.PLAN).read_text(encoding="utf-8"))
     known = {row["out"]: row for row in before["cells"]}
     same = all(before.get(key) == plan.get(key) for key in KIND)
     if not same or any(known.get(row["out"], row)["config"] != row["config"] for row in plan["cells"]):
@@ -74,19 +75,19 @@ def publish(run: Path, commit: str, name: str | None = None, made_by: str | None
         sys.exit(f"{run}: no cell is complete yet")
     whole = merged(plan, results)
     results.mkdir(parents=True, exist_ok=True)
-    write_whole(results / PLAN, (json.dumps(whole, indent=2) + "\n").encode())
+    write_whole(results / layout.PLAN, (json.dumps(whole, indent=2) + "\n").encode())
     source = results / "provenance.json"
     provenance = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
     for cell in cells:
         place = str(cell.out.relative_to(run))
         if place in provenance or not cell.complete:
             continue
-        if len(read_lines(cell.out / "probabilities.jsonl")) < cell.config.training.rounds:
+        if len(read_lines(cell.out / layout.PROBABILITIES)) < cell.config.training.rounds:
             continue  # its last line is being written
         (results / place).mkdir(parents=True, exist_ok=True)
         for file in KEPT:
             shutil.copyfile(cell.out / file, results / place / file)
-        written = json.loads((cell.out / "run.json").read_text(encoding="utf-8"))
+        written = read_object(cell.out / layout.ENVIRONMENT)
         provenance[place] = {"made by": made_by or command_of(plan, cell), "commit": commit, **written}
     write_whole(source, (json.dumps(provenance, indent=2) + "\n").encode())
     write_reproduction(whole, planned_cells(results)[1], results)

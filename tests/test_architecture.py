@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "isfl"
 ROOMS = [
     "errors",
     "files",
+    "layout",
     "crew",
     "schema",
     "randomness",

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from isfl import layout
 from isfl.cli import main
 from isfl.errors import UserError
 from isfl.experiment.directory import RunDirectory
-from isfl.files import PLAN
 from isfl.report.content import content_of
 from isfl.report.page import page, write_page
 from isfl.report.reading import find_runs, read_run
@@ -215,7 +215,7 @@ def test_runs_are_found_below_a_directory_and_in_a_plan(tmp_path: Path) -> None:
     found, _ = find_runs([tmp_path / "all"])
     assert [(run.label, run.seed) for run in found] == [("fedavg", 0), ("fedavg", 1), ("isfl", 0), ("isfl", 1)]
     cells = [{"group": "nr-0.9", "label": "ours", "out": "isfl/seed-1"}, {"group": "", "label": "gone", "out": "x"}]
-    (tmp_path / "all" / PLAN).write_text(json.dumps({"cells": cells}))
+    (tmp_path / "all" / layout.PLAN).write_text(json.dumps({"cells": cells}))
     (planned,), _ = find_runs([tmp_path / "all"])
     assert (planned.label, planned.name) == ("nr-0.9 · ours", "isfl/seed-1")
 

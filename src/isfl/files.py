@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-
-PLAN = "cells.json"
-"""In a directory of many runs: what they are (written by `experiment/cells.py`)."""
+from typing import Any
 
 
 def cache_directory() -> Path:
@@ -18,6 +17,14 @@ def cache_directory() -> Path:
     if given := os.environ.get("ISFL_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isfl"
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; `ValueError` for anything else."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{file.name} holds no JSON object")
+    return content
 
 
 def appear(path: Path, files: Mapping[str, bytes]) -> None:

@@ -89,6 +89,7 @@ def reproduce(
 
 
 def finish_reproduction(cells: list[Cell], out: Path, jobs: int | None) -> None:
+    from isfl import layout
     from isfl.cli.terminal import cells_progress, console, print_table, say
     from isfl.experiment.cells import planned_cells, run_cells
     from isfl.report.page import write_report
@@ -105,8 +106,8 @@ def finish_reproduction(cells: list[Cell], out: Path, jobs: int | None) -> None:
     console.print(caption(results))
     for part in setting_of(plan):
         say(part)
-    write_report([out], out / "report.html")
-    say(f"written: {out}/{name}.md, .json, .png, and report.html")
+    write_report([out], out / layout.REPORT)
+    say(f"written: {out}/{name}.md, .json, .png, and {layout.REPORT}")
 
 
 def _numbers(seeds: str) -> list[int]:
@@ -124,6 +125,7 @@ def _compare(cells: list[Cell], out: Path, jobs: int | None, title: str, trackin
 
 
 def finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str, tracking: Tracking | None) -> None:
+    from isfl import layout
     from isfl.cli.terminal import cells_progress, print_table, say
     from isfl.experiment.cells import run_cells
     from isfl.experiment.compare import summarise
@@ -139,7 +141,7 @@ def finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str
     write_summary(rows, out)
     print_table(HEADINGS, table(rows), f"{title}, {cells[0].config.training.rounds} rounds", caption(rows))
     runs = {row.scheme: [cell.out for cell in cells if cell.label == row.scheme] for row in rows}
-    say(f"picture: {draw_comparison(runs, out / 'comparison.png')}")
-    write_report([out], out / "report.html")
-    say(f"report: {out / 'report.html'}")
+    say(f"picture: {draw_comparison(runs, out / layout.COMPARISON)}")
+    write_report([out], out / layout.REPORT)
+    say(f"report: {out / layout.REPORT}")
     say(f"run directories: {out}/SCHEME/seed-N")

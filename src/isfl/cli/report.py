@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isfl import layout
+
 if TYPE_CHECKING:
     from isfl.report.reading import FoundRun
 
@@ -21,7 +23,7 @@ Runs = Annotated[
 
 def report(
     runs: Runs,
-    out: Annotated[Path, typer.Option("--out", "-o", help="the page to write")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="the page to write")] = Path(layout.REPORT),
 ) -> None:
     """Write one self-contained page that shows a run, or several side by side."""
     from isfl.cli.terminal import say

@@ -68,17 +68,17 @@ def resume(
     track: Track = None,
 ) -> None:
     """Resume an interrupted run, comparison or reproduction; the result is bit-identical."""
+    from isfl import layout
     from isfl.cli.terminal import run_progress, say
     from isfl.engines.local.worker_pool import cores
     from isfl.experiment.cells import planned_cells
     from isfl.experiment.config import config_from
     from isfl.experiment.directory import RunDirectory
     from isfl.experiment.run import resume as resume_run
-    from isfl.files import PLAN
     from isfl.trackers import Tracking, tracked
 
     tracking = Tracking(track or [])
-    if (directory / PLAN).exists():
+    if (directory / layout.PLAN).exists():
         plan, cells = planned_cells(directory, wanted=True)
         if plan["command"] == "reproduce":
             if tracking:
@@ -91,7 +91,7 @@ def resume(
     if run.finished:
         say(f"{directory} is finished: nothing to do")
         return
-    settings = config_from(run.config, str(directory / "config.json"))
+    settings = config_from(run.config, str(directory / layout.CONFIG))
     where = run.engine
     progress = run_progress(_title(settings), settings.training.rounds)
     with resumable(directory), progress as show, tracked(tracking, settings, directory, show) as on_round:

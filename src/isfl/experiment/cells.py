@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isfl import layout
 from isfl.engines.local.worker_pool import Handler, WorkerPool, cores
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, read_lines, refuse_used, told_when_full
-from isfl.files import PLAN, appear, write_whole
+from isfl.files import appear, write_whole
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Cell:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What it has written so far; the run directory is the only channel between processes."""
-        return read_lines(self.out / "metrics.jsonl")
+        return read_lines(self.out / layout.METRICS)
 
     @property
     def complete(self) -> bool:
@@ -42,7 +43,7 @@ class Cell:
     @property
     def finished(self) -> bool:
         """It is complete and its model is written: nothing is left to run."""
-        return (self.out / "model.safetensors").exists()
+        return (self.out / layout.MODEL).exists()
 
 
 def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: Sequence[Cell] | None = None) -> None:
@@ -71,7 +72,7 @@ def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: S
         ],
     }
     try:
-        appear(out, {PLAN: _text(plan)})
+        appear(out, {layout.PLAN: _text(plan)})
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror})") from None
 
@@ -82,12 +83,12 @@ def want_cells(out: Path, cells: Sequence[Cell]) -> None:
 
     for cell in cells:
         begin(cell.config)
-    plan = json.loads((out / PLAN).read_text(encoding="utf-8"))
+    plan = json.loads((out / layout.PLAN).read_text(encoding="utf-8"))
     names = {str(cell.out.relative_to(out)) for cell in cells}
     for row in plan["cells"]:
         row["wanted"] = row["wanted"] or row["out"] in names
     with told_when_full(out):
-        write_whole(out / PLAN, _text(plan))
+        write_whole(out / layout.PLAN, _text(plan))
 
 
 def _text(plan: dict[str, Any]) -> bytes:
@@ -96,18 +97,25 @@ def _text(plan: dict[str, Any]) -> bytes:
 
 def planned_cells(out: Path, *, wanted: bool = False) -> tuple[dict[str, Any], list[Cell]]:
     """The plan that `begin_cells` wrote, and its cells, or only those that were asked for so far."""
+    file = out / layout.PLAN
     try:
-        plan = json.loads((out / PLAN).read_text(encoding="utf-8"))
+        plan = json.loads(file.read_text(encoding="utf-8"))
         plan["command"], plan["title"]
         cells = [
-            Cell(row["group"], row["label"], row["seed"], config_from(row["config"], str(out / PLAN)), out / row["out"])
+            Cell(
+                row["group"],
+                row["label"],
+                row["seed"],
+                config_from(row["config"], str(file)),
+                out / row["out"],
+            )
             for row in plan["cells"]
             if row["wanted"] or not wanted
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{out / PLAN}: cannot be read ({error})") from None
+        raise UserError(f"{file}: cannot be read ({error})") from None
     if not cells:
-        raise UserError(f"{out / PLAN}: plans no cells; start again in another directory")
+        raise UserError(f"{file}: plans no cells; start again in another directory")
     return plan, cells
 
 

@@ -21,14 +21,13 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from isfl import layout
 from isfl.federation.client_state import StoredState
 from isfl.federation.values import ClientMemory, FederationState, ServerMemory, Weights
 from isfl.files import write_whole
 
 KEPT = 2
 FORMAT = 3
-CLIENTS = "clients"
-"""Where in a run directory the weights are that clients remember."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Checkpoint:
 
 def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
     """Write the checkpoint of a round into `run/checkpoints`, then remove all but the last two."""
-    directory, number = run / "checkpoints", checkpoint.state.round
+    directory, number = run / layout.CHECKPOINTS, checkpoint.state.round
     directory.mkdir(exist_ok=True)
     content = save(pack(checkpoint.state, checkpoint.client_states))
     described = {
@@ -68,7 +67,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
 
 def latest_checkpoint(run: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole; damaged ones are passed over with a warning and removed."""
-    directory = run / "checkpoints"
+    directory = run / layout.CHECKPOINTS
     candidates = sorted(directory.glob("round-*.json"), reverse=True)
     for i, manifest_file in enumerate(candidates):
         try:
@@ -94,9 +93,9 @@ def _read(run: Path, manifest_file: Path) -> Checkpoint:
             raise ValueError(f"{name} is not what it was")
     state, client_states = unpack(load(content))
     for k, kept in manifest["clients"].items():
-        stored = (run / CLIENTS / kept["file"]).read_bytes()
+        stored = (run / layout.CLIENTS / kept["file"]).read_bytes()
         if hashlib.sha256(stored).hexdigest() != kept["sha256"]:
-            raise ValueError(f"{CLIENTS}/{kept['file']} is not what it was")
+            raise ValueError(f"{layout.CLIENTS}/{kept['file']} is not what it was")
         client_states[int(k)] = replace(client_states.get(int(k), StoredState()), **kept)
     lengths = {name: prefix["bytes"] for name, prefix in manifest["files"].items()}
     return Checkpoint(state, client_states, lengths, manifest["config"])
@@ -116,12 +115,12 @@ def _prefix_digest(file: Path, length: int) -> str:
 def _keep(run: Path, manifests: Sequence[Path]) -> None:
     """Remove everything that belongs to no kept checkpoint, also what a killed process left half done."""
     stems = {file.stem for file in manifests}
-    for file in (run / "checkpoints").glob("round-*"):
+    for file in (run / layout.CHECKPOINTS).glob("round-*"):
         if file.stem not in stems or file.suffix == ".tmp":
             file.unlink(missing_ok=True)
-    if (run / CLIENTS).is_dir():
+    if (run / layout.CLIENTS).is_dir():
         named = {name for manifest in manifests for name in _client_files(manifest)}
-        for file in (run / CLIENTS).glob("client-*"):
+        for file in (run / layout.CLIENTS).glob("client-*"):
             if file.name not in named:
                 file.unlink(missing_ok=True)
 

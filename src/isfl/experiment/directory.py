@@ -1,13 +1,6 @@
 """The run directory: the truth about a run, from which everything shown to a person is derived.
 
-config.json           the configuration as resolved, every default filled in
-run.json              versions, machine and engine
-split.json            class counts of every client and of the public set, and the shares each client aims at
-metrics.jsonl         one JSON object a round, appended as it happens
-probabilities.jsonl   the probabilities of every client, and the Lipschitz values behind the next, a round a line
-checkpoints/          the last two rounds, whole (see checkpoints.py)
-clients/              weights that clients remember, where the scheme lets them remember any
-model.safetensors     the global model after the last round: the run is finished
+`isfl/layout.py` says which files it holds.
 """
 
 from __future__ import annotations
@@ -31,20 +24,16 @@ from typing import Any
 
 from safetensors.torch import save
 
-from isfl import kernels
+from isfl import kernels, layout
 from isfl.errors import UserError
-from isfl.experiment.checkpoints import CLIENTS, Checkpoint, latest_checkpoint, save_checkpoint
+from isfl.experiment.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint
 from isfl.federation.client_state import StoredState
 from isfl.federation.values import FederationState, Weights
-from isfl.files import appear, write_whole
+from isfl.files import appear, read_object, write_whole
 
 FORMAT = 1
-GROWING = ("metrics.jsonl", "probabilities.jsonl")
 LOCAL: Mapping[str, Any] = {"kind": "local"}
 """The engine of a run on this machine, in `run.json`."""
-
-__all__ = ["CLIENTS", "GROWING", "RunDirectory", "environment", "read_lines", "refuse_used", "told_when_full"]
-
 
 _LOCKS: list[TextIOWrapper] = []
 """Held by this process. A worker forked from it must let go of them, or they would outlive it."""
@@ -63,8 +52,8 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metrics, self.probabilities = (path / name for name in GROWING)
-        self.model = path / "model.safetensors"
+        self.metrics, self.probabilities = (path / name for name in layout.GROWING)
+        self.model = path / layout.MODEL
 
     @classmethod
     def create(
@@ -72,10 +61,14 @@ class RunDirectory:
     ) -> RunDirectory:
         """A new directory that appears with its describing files in it. `engine` says where the run takes place."""
         refuse_used(path)
-        described = {"config.json": config, "split.json": split, "run.json": {**environment(), "engine": engine}}
+        described = {
+            layout.CONFIG: config,
+            layout.SPLIT: split,
+            layout.ENVIRONMENT: {**environment(), "engine": engine},
+        }
         files = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in described.items()}
         try:
-            appear(path, files | dict.fromkeys(GROWING, b""))
+            appear(path, files | dict.fromkeys(layout.GROWING, b""))
         except OSError as error:
             raise UserError(f"{path}: the run directory cannot be written ({error.strerror})") from None
         return cls(path)
@@ -84,32 +77,35 @@ class RunDirectory:
     def open(cls, path: Path) -> RunDirectory:
         """A directory that `create` made, by this version of the format."""
         try:
-            written = json.loads((path / "run.json").read_text(encoding="utf-8"))
-            json.loads((path / "config.json").read_text(encoding="utf-8"))
+            written = read_object(path / layout.ENVIRONMENT)
+            read_object(path / layout.CONFIG)
         except FileNotFoundError as error:
             missing = Path(str(error.filename)).name
             raise UserError(f"{path}: not a run directory (it has no {missing}); start with isfl run") from None
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: its description cannot be read ({error})") from None
-        if not isinstance(written, dict) or written.get("format") != FORMAT:
+        if written.get("format") != FORMAT:
             raise UserError(f"{path}: written in another format than this version of isfl reads ({FORMAT})")
         return cls(path)
 
     @property
     def config(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        return content
+        return read_object(self.path / layout.CONFIG)
 
     @property
     def split(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.path / "split.json").read_text(encoding="utf-8"))
-        return content
+        return read_object(self.path / layout.SPLIT)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What `environment` returned when the run was created, and its engine."""
+        return read_object(self.path / layout.ENVIRONMENT)
 
     @property
     def engine(self) -> dict[str, Any]:
         """Where the run takes place; runs from before there was a choice are local."""
-        content: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        return content.get("engine", dict(LOCAL))
+        engine: dict[str, Any] = self.environment.get("engine", dict(LOCAL))
+        return engine
 
     @property
     def finished(self) -> bool:
@@ -118,7 +114,7 @@ class RunDirectory:
     @contextmanager
     def locked(self, patience: float = 0.0) -> Iterator[None]:
         """One process at a time. With patience, one that is about to end may do so: wait that many seconds for it."""
-        with (self.path / ".lock").open("w") as stream:
+        with (self.path / layout.LOCK).open("w") as stream:
             end = time.monotonic() + patience
             while not _taken(stream):
                 if time.monotonic() >= end:
@@ -135,10 +131,10 @@ class RunDirectory:
         checkpoint = latest_checkpoint(self.path)
         if checkpoint is not None and checkpoint.config != self._config_digest():
             raise UserError(
-                f"{self.path}: config.json is not the configuration its checkpoints were written with; put it back, "
-                "or start a new run"
+                f"{self.path}: {layout.CONFIG} is not the configuration its checkpoints were written with; put it "
+                "back, or start a new run"
             )
-        for name in GROWING:
+        for name in layout.GROWING:
             (self.path / name).touch()
             os.truncate(self.path / name, checkpoint.lengths[name] if checkpoint else 0)
         return checkpoint
@@ -154,7 +150,7 @@ class RunDirectory:
         with uninterrupted(), told_when_full(self.path):
             self._append(self.metrics, metrics)
             self._append(self.probabilities, probabilities)
-            lengths = {name: (self.path / name).stat().st_size for name in GROWING}
+            lengths = {name: (self.path / name).stat().st_size for name in layout.GROWING}
             save_checkpoint(self.path, Checkpoint(state, dict(client_states), lengths, self._config_digest()))
 
     def finish(self, weights: Weights) -> None:
@@ -168,7 +164,7 @@ class RunDirectory:
             os.fsync(stream.fileno())
 
     def _config_digest(self) -> str:
-        return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
+        return hashlib.sha256((self.path / layout.CONFIG).read_bytes()).hexdigest()
 
 
 def _taken(stream: TextIOWrapper) -> bool:

@@ -11,13 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from isfl import layout
 from isfl.errors import UserError
 from isfl.experiment.cells import Cell, begin_cells, planned_cells, want_cells
 from isfl.experiment.compare import final_numbers, spread
 from isfl.experiment.config import apply, config_from
 from isfl.experiment.paper import plans_of
 from isfl.experiment.paper_setting import Plan, Setting
-from isfl.files import PLAN
 
 Lines = list[dict[str, Any]]
 """The metrics of a run, one dictionary per round."""
@@ -98,7 +98,7 @@ def reproduction_cells(
         "clients": setting.clients,
         "set": list(overrides),
     }
-    if (out / PLAN).exists():
+    if (out / layout.PLAN).exists():
         plan, planned = planned_cells(out)
         same = all(plan.get(key) == value for key, value in kind.items())
         if not same or [c.config for c in planned] != [c.config for c in every]:

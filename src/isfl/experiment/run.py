@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from isfl import layout
 from isfl.data import Dataset, load, partition
 from isfl.data.dataset import Population
 from isfl.data.public_set import public_set
@@ -25,7 +25,7 @@ from isfl.engines import LocalEngine
 from isfl.errors import UserError
 from isfl.experiment.checkpoints import Checkpoint
 from isfl.experiment.config import Config, config_from
-from isfl.experiment.directory import CLIENTS, RunDirectory, environment, refuse_used
+from isfl.experiment.directory import RunDirectory, environment, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import Engine, FederationState, run_round, start
 from isfl.federation.client_state import StoredState
@@ -107,7 +107,7 @@ def run(config: Config, out: Path, on_round: OnRound = lambda line: None, worker
     """
     refuse_used(out)
     with one_thread():
-        problem, engine, state = begin(config, workers, out / CLIENTS)
+        problem, engine, state = begin(config, workers, out / layout.CLIENTS)
         warn_of_unknown_classes(problem.public, config)
         described = {**describe(problem), "target": state.target.tolist()}
         directory = RunDirectory.create(out, config.model_dump(mode="json"), described)
@@ -121,8 +121,8 @@ def resume(out: Path, on_round: OnRound = lambda line: None, workers: int = 1) -
     with directory.locked(), one_thread():
         if directory.finished:
             return
-        config = config_from(directory.config, str(out / "config.json"))
-        problem, engine, state = begin(config, workers, out / CLIENTS)
+        config = config_from(directory.config, str(out / layout.CONFIG))
+        problem, engine, state = begin(config, workers, out / layout.CLIENTS)
         checkpoint = reopen(directory, describe(problem))
         if checkpoint is not None:
             state = checkpoint.state
@@ -162,7 +162,7 @@ def go_on(
 
 
 def _warn_of_other_versions(directory: RunDirectory) -> None:
-    written = json.loads((directory.path / "run.json").read_text(encoding="utf-8"))
+    written = directory.environment
     now = environment()
     changed = [
         f"{name} {written.get(part, {}).get(name)} -> {now[part][name]}"

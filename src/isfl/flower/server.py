@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isfl import layout
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory
 from isfl.experiment.run import (
@@ -46,7 +47,7 @@ def go_on_run(out: Path, connection: Connection, on_round: OnRound, problem: Pro
     with directory.locked(PATIENCE), one_thread():
         if directory.finished:
             return
-        config = config_from(directory.config, str(out / "config.json"))
+        config = config_from(directory.config, str(out / layout.CONFIG))
         problem = problem or prepare(config)
         with FlowerEngine(problem, config, connection) as engine:
             checkpoint = reopen(directory, _described(config, problem, None))

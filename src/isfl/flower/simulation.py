@@ -16,6 +16,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from isfl import layout
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, refuse_used
@@ -25,8 +26,6 @@ from isfl.flower.messages import Connection, StoppedError
 from isfl.flower.node import Node, simulated_node
 from isfl.flower.server import go_on_run, new_run
 
-NODES = "nodes"
-"""Where in a run directory simulated clients keep what they remember."""
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -49,7 +48,7 @@ def simulate(config: Config, out: Path, on_round: OnRound, tell: Callable[[str],
 def resume_simulation(out: Path, on_round: OnRound, tell: Callable[[str], None], workers: int) -> None:
     """Go on with a simulated run that was stopped."""
     directory = RunDirectory.open(out)
-    config = config_from(directory.config, str(out / "config.json"))
+    config = config_from(directory.config, str(out / layout.CONFIG))
     run = str(directory.engine["run"])
 
     def serve(problem: Problem, connection: Connection) -> None:
@@ -77,7 +76,7 @@ def _simulate(
     logging.getLogger("flwr").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     problem = prepare(config)
-    state, stop = (out / NODES).absolute(), threading.Event()
+    state, stop = (out / layout.NODES).absolute(), threading.Event()
     failures: list[Exception] = []
     server = ServerApp()
 

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from isfl import layout
 from isfl.errors import UserError
 from isfl.report.content import content_of
 from isfl.report.page import as_json, page
@@ -56,7 +57,7 @@ class Viewer:
 
 def _fingerprint(paths: Sequence[Path]) -> object:
     """What changes when there is something new to show: files of every run, and whether a process works on it."""
-    names = ("config.json", "run.json", "split.json", "metrics.jsonl", "probabilities.jsonl", "model.safetensors")
+    names = (*layout.DESCRIPTION, *layout.GROWING, layout.MODEL)
     directories = [directory for path in paths for directory, _ in run_directories(path)]
     return [
         (directory, under_way(directory), [_state(directory / name) for name in names]) for directory in directories

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from isfl import __version__
+from isfl import __version__, layout
 from isfl.errors import UserError
 from isfl.files import write_whole
 from isfl.report.content import content_of
@@ -30,7 +30,7 @@ def write_report(paths: Sequence[Path], out: Path) -> tuple[list[FoundRun], list
 def write_page(content: dict[str, Any], out: Path) -> Path:
     """The page as a file, whole or not at all."""
     if out.is_dir():
-        raise UserError(f"{out}: is a directory; give the file to write, for instance {out / 'report.html'}")
+        raise UserError(f"{out}: is a directory; give the file to write, for instance {out / layout.REPORT}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, page(content).encode())

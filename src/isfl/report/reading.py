@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from isfl import layout
 from isfl.errors import UserError
-from isfl.files import PLAN
 from isfl.theory.arrays import Array
 
+SIGNS = (layout.CONFIG, layout.METRICS)
+"""A directory with one of these is a run directory."""
 DEPTH = 3
 """How far below a given directory runs are looked for."""
 SEPARATOR = " · "
@@ -106,16 +108,16 @@ def read_run(path: Path, given: Path | None = None, label: str | None = None) ->
     """One run directory."""
     if not path.is_dir():
         raise UserError(f"{path}: no such directory")
-    if not any((path / name).exists() for name in ("config.json", "metrics.jsonl")):
-        raise UserError(f"{path}: not a run directory (it has neither config.json nor metrics.jsonl)")
+    if not any((path / name).exists() for name in SIGNS):
+        raise UserError(f"{path}: not a run directory (it has neither {' nor '.join(SIGNS)})")
     problems: list[str] = []
-    config, environment, split = (_object(path / f"{name}.json", problems) for name in ("config", "run", "split"))
-    lines = _lines(path / "metrics.jsonl", problems)
-    probabilities = _lines(path / "probabilities.jsonl", problems)
+    config, environment, split = (_object(path / name, problems) for name in layout.DESCRIPTION)
+    lines = _lines(path / layout.METRICS, problems)
+    probabilities = _lines(path / layout.PROBABILITIES, problems)
     if not config and not lines:
         raise UserError(f"{path}: nothing in it can be read ({'; '.join(problems) or 'its files are empty'})")
     rounds = _whole(_part(config, "training").get("rounds"))
-    finished = (path / "model.safetensors").exists() or (rounds is not None and len(lines) == rounds)
+    finished = (path / layout.MODEL).exists() or (rounds is not None and len(lines) == rounds)
     working = not finished and under_way(path)
     if not finished and not working:
         problems.append(f"unfinished: {len(lines)} of {rounds or 'an unknown number of'} rounds are there")
@@ -142,8 +144,8 @@ def read_run(path: Path, given: Path | None = None, label: str | None = None) ->
 
 def run_directories(given: Path) -> list[tuple[Path, str | None]]:
     """The run directories at or below a path, with the labels of the plan they belong to."""
-    if (given / PLAN).is_file():
-        cells = _object(given / PLAN, []).get("cells")
+    if (given / layout.PLAN).is_file():
+        cells = _object(given / layout.PLAN, []).get("cells")
         planned = [
             (given / str(cell["out"]), SEPARATOR.join(str(cell[k]) for k in ("group", "label") if cell.get(k)))
             for cell in (cells if isinstance(cells, list) else [])
@@ -151,12 +153,12 @@ def run_directories(given: Path) -> list[tuple[Path, str | None]]:
         ]
         if planned:
             return [(path, label or None) for path, label in planned]
-    if (given / "config.json").exists() or (given / "metrics.jsonl").exists():
+    if any((given / name).exists() for name in SIGNS):
         return [(given, None)]
     found = [
         file.parent
         for depth in range(1, DEPTH + 1)
-        for file in sorted(given.glob("/".join(["*"] * depth) + "/config.json"))
+        for file in sorted(given.glob("/".join(["*"] * depth + [layout.CONFIG])))
     ]
     return [(path, None) for path in found] or [(given, None)]
 
@@ -164,7 +166,7 @@ def run_directories(given: Path) -> list[tuple[Path, str | None]]:
 def under_way(path: Path) -> bool:
     """Is a process at work on this run? Told from the kernel's list of locks: trying the lock could get in its way."""
     try:
-        inode = (path / ".lock").stat().st_ino
+        inode = (path / layout.LOCK).stat().st_ino
         held = Path("/proc/locks").read_text(encoding="ascii")
     except OSError:
         return False
@@ -251,7 +253,7 @@ def _matrix(value: Any, name: str, problems: list[str]) -> Array | None:
     except (TypeError, ValueError):
         array = np.zeros(0)
     if array.ndim != 2 or array.size == 0 or not np.isfinite(array).all():
-        problems.append(f"split.json: {name} is not a table of numbers")
+        problems.append(f"{layout.SPLIT}: {name} is not a table of numbers")
         return None
     return array
 

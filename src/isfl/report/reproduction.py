@@ -13,11 +13,12 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
+from isfl import layout
 from isfl.experiment.cells import Cell
 from isfl.experiment.directory import told_when_full
 from isfl.experiment.paper_setting import INTERPRETATIONS, SCALES
 from isfl.experiment.reproduce import Best, Result, published, results_of
-from isfl.files import write_whole
+from isfl.files import read_object, write_whole
 from isfl.plotting import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy
 from isfl.report.pictures import NotDrawnError, convergence, cross, probabilities, rho
 from isfl.report.reading import SEPARATOR, FoundRun, read_run
@@ -54,7 +55,7 @@ def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path
         "experiment": name,
         "setting": {key: plan[key] for key in ("scale", "as", "clients", "set")},
         "source of the published numbers": published()["source"],
-        "runs": [json.loads((cell.out / "run.json").read_text(encoding="utf-8")) for cell in complete[:1]],
+        "runs": [read_object(cell.out / layout.ENVIRONMENT) for cell in complete[:1]],
         "results": [
             {
                 **asdict(r),

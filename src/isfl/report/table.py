@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from isfl import layout
 from isfl.experiment.compare import Summary
 from isfl.experiment.directory import told_when_full
 from isfl.files import write_whole
@@ -48,5 +49,5 @@ def write_summary(rows: Sequence[Summary], out: Path) -> None:
     lines = [" | ".join(HEADINGS), " | ".join("---" for _ in HEADINGS), *(" | ".join(row) for row in table(rows))]
     text = "\n".join(f"| {line} |" for line in lines)
     with told_when_full(out):
-        write_whole(out / "summary.json", (json.dumps([asdict(row) for row in rows], indent=2) + "\n").encode())
-        write_whole(out / "summary.md", f"{text}\n\n{caption(rows)}\n".encode())
+        write_whole(out / layout.SUMMARY, (json.dumps([asdict(row) for row in rows], indent=2) + "\n").encode())
+        write_whole(out / layout.SUMMARY_TEXT, f"{text}\n\n{caption(rows)}\n".encode())

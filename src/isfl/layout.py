@@ -1,0 +1,44 @@
+"""Names of the files in a run directory and in a directory of many runs. Every other module takes them from here."""
+
+from __future__ import annotations
+
+# ---------------------------------------------------------------- a run directory
+
+CONFIG = "config.json"
+"""The configuration as resolved, every default filled in."""
+ENVIRONMENT = "run.json"
+"""Format, versions, machine and engine."""
+SPLIT = "split.json"
+"""Class counts of every client and of the public set, and the target shares of every client."""
+METRICS = "metrics.jsonl"
+"""One JSON object per round, appended as it happens."""
+PROBABILITIES = "probabilities.jsonl"
+"""Per round, the probabilities of every client and the Lipschitz values behind the next ones."""
+CHECKPOINTS = "checkpoints"
+"""The last two rounds, complete."""
+CLIENTS = "clients"
+"""Weights that clients of this machine keep between rounds."""
+NODES = "nodes"
+"""The same for clients of Flower's simulation."""
+MODEL = "model.safetensors"
+"""The global model after the last round: where it stands, the run is finished."""
+LOCK = ".lock"
+"""Locked by the process that works on the run."""
+
+DESCRIPTION = (CONFIG, ENVIRONMENT, SPLIT)
+"""Written once, before the first round."""
+GROWING = (METRICS, PROBABILITIES)
+"""Grow by one line per round."""
+
+# ---------------------------------------------------------------- a directory of many runs
+
+PLAN = "cells.json"
+"""Which runs the directory holds, and their configurations."""
+SUMMARY = "summary.json"
+"""The table of a comparison, for programs."""
+SUMMARY_TEXT = "summary.md"
+"""The table of a comparison, for people."""
+COMPARISON = "comparison.png"
+"""The picture of a comparison."""
+REPORT = "report.html"
+"""The report of all runs."""
