@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from isfl import trackers
 from isfl.errors import UserError
 from isfl.experiment.config import Config, config_from
 from isfl.experiment.run import resume, run
-from isfl.trackers import Tracking, tracked
+from isfl.trackers import thread, tracking
 from isfl.trackers.tensorboard import scalars
+from isfl.trackers.tracking import Tracking, tracked
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RAW: dict[str, Any] = {
@@ -85,7 +85,7 @@ class Notes:
 
 
 def tracking_with(monkeypatch: pytest.MonkeyPatch, **named: Notes) -> Tracking:
-    monkeypatch.setattr(trackers, "factory_named", lambda name: lambda: named[name])
+    monkeypatch.setattr(tracking, "factory_named", lambda name: lambda: named[name])
     return Tracking(list(named))
 
 
@@ -143,7 +143,7 @@ def test_a_tracker_that_fails_is_one_warning_and_the_others_go_on(
 
 def test_the_run_never_waits_for_a_tracker(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that hangs is given up in the end, after the patience for all."""
-    monkeypatch.setattr(trackers, "PATIENCE", 0.2)
+    monkeypatch.setattr(thread, "PATIENCE", 0.2)
     hold = threading.Event()
     stuck = Notes(**{"round 1": hold.wait})
     with (
@@ -162,7 +162,7 @@ def test_the_run_never_waits_for_a_tracker(config: Config, tmp_path: Path, monke
         ("tensorbord", "--track tensorbord: choose tensorboard, or give module:function"),
         ("nowhere_at_all:Tracker", "cannot import 'nowhere_at_all'"),
         ("json:Tracker", "module 'json' has no 'Tracker'"),
-        ("builtins:list", "it gave a list without begin, on_round and end"),
+        ("builtins:list", "it returned a list without begin, on_round and end"),
         ("json:loads", "it raised TypeError"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_wrong_name_is_told_before_anything_runs(name: str, message: str) -> N
 
 
 def test_tensorboard_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "isfl.trackers.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UserError, match=r"pip install 'isfl\[tensorboard\]'"):
         Tracking(["tensorboard"])
 

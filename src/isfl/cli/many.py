@@ -14,7 +14,7 @@ from isfl.errors import UserError
 
 if TYPE_CHECKING:
     from isfl.experiment.cells import Cell
-    from isfl.trackers import Tracking
+    from isfl.trackers.tracking import Tracking
 
 
 def compare(
@@ -33,7 +33,7 @@ def compare(
     """Run several schemes over several seeds; write a table with mean and spread, and a picture."""
     from isfl.experiment.compare import comparison_cells
     from isfl.experiment.config import load_config
-    from isfl.trackers import Tracking
+    from isfl.trackers.tracking import Tracking
 
     settings = load_config(config, overrides or [])
     tracking = Tracking(track or [])
@@ -132,7 +132,7 @@ def finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str
     from isfl.report.comparison import draw_comparison
     from isfl.report.page import write_report
     from isfl.report.table import HEADINGS, caption, table, write_summary
-    from isfl.trackers import Tracking, tracked_cells
+    from isfl.trackers.tracking import Tracking, tracked_cells
 
     tracking = tracking or Tracking([])
     with resumable(out), cells_progress(cells) as show, tracked_cells(tracking, cells, show) as watch:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from isfl.trackers import FILES
+
 ConfigFile = Annotated[Path, typer.Argument(help="TOML configuration of the run", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
@@ -18,5 +20,5 @@ Jobs = Annotated[
 ]
 Track = Annotated[
     list[str] | None,
-    typer.Option(help="report every round to a tracker: tensorboard, or module:function; repeatable"),
+    typer.Option(help=f"report every round to a tracker: {', '.join(FILES)}, or module:function; repeatable"),
 ]

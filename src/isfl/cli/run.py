@@ -41,7 +41,7 @@ def run(
     from isfl.engines.local.worker_pool import cores
     from isfl.experiment.config import load_config
     from isfl.experiment.run import run as run_experiment
-    from isfl.trackers import Tracking, tracked
+    from isfl.trackers.tracking import Tracking, tracked
 
     if engine not in ("local", "flower"):
         raise UserError(f"--engine {engine}: choose local or flower")
@@ -75,7 +75,7 @@ def resume(
     from isfl.experiment.config import config_from
     from isfl.experiment.directory import RunDirectory
     from isfl.experiment.run import resume as resume_run
-    from isfl.trackers import Tracking, tracked
+    from isfl.trackers.tracking import Tracking, tracked
 
     tracking = Tracking(track or [])
     if (directory / layout.PLAN).exists():

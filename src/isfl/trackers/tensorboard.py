@@ -1,23 +1,28 @@
-"""Rounds as TensorBoard scalars, in the directory `tensorboard` of the run: `tensorboard --logdir runs`."""
+"""Report rounds as TensorBoard scalars, in the directory `tensorboard` of the run: `tensorboard --logdir runs`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch.utils.tensorboard import SummaryWriter
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
+EXTRA = "tensorboard"
 DIRECTORY = "tensorboard"
 NOT_MEASURED = ("round", "worst_client")
-"""Numbers of a line that are names."""
+"""Numbers of a line that identify something and measure nothing."""
 
 
 class TensorBoard:
-    """The step is the round. A resumed run takes back what was written of the rounds that are run again."""
+    """Write scalars with the round as step. A resumed run replaces what was written of the rounds it repeats."""
 
     def __init__(self) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._new_writer = SummaryWriter
         self._directory = Path()
         self._config = ""
         self._writer: SummaryWriter | None = None
@@ -29,19 +34,22 @@ class TensorBoard:
     def on_round(self, line: Mapping[str, Any]) -> None:
         if self._writer is None:
             first = line["round"]
-            self._writer = SummaryWriter(str(self._directory), purge_step=first)
+            self._writer = self._new_writer(str(self._directory), purge_step=first)
             self._writer.add_text("config", f"```json\n{self._config}\n```", first)
         for tag, value in scalars(line):
             self._writer.add_scalar(tag, value, line["round"])
-        self._writer.flush()  # for who looks on
+        self._writer.flush()  # so that a viewer sees the round now
 
     def end(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
 
+TRACKER = TensorBoard
+
+
 def scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Every measured number, `group/name` where it is inside of another; of clients only how many."""
+    """Yield every measured number with its tag, `group/name` where it is nested; of clients only their number."""
     for key, value in line.items():
         if key in ("participants", "refused"):
             yield f"clients/{key}", len(value)
