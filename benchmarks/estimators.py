@@ -7,16 +7,19 @@ look at the same models. Accuracy is that of runs of their own, one for each met
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
 import torch
 
-from isfl.experiment.config import Config, config_from, demo_config
-from isfl.experiment.run import begin
-from isfl.federation import run_round
+from isfl.experiment.demo import demo_config
+from isfl.experiment.run import LocalHost
+from isfl.federation import run_round, start
 from isfl.federation.values import Weights
+from isfl.problem.config import Config, config_from
+from isfl.problem.problem import prepare
 from isfl.smoothness import LipschitzEstimate, Method
 from isfl.theory.arrays import Array
 from isfl.theory.probabilities import sampling_probabilities
@@ -68,7 +71,8 @@ def _config(method: Method, seed: int) -> Config:
 def _looks(seed: int) -> list[dict[str, Any]]:
     """What the methods say of the same models, round by round."""
     config = _config("exact", seed)
-    _, engine, state = begin(config)
+    engine = LocalHost().engine(prepare(config), config, Path())
+    state = start(config, engine)
     found: list[dict[str, Any]] = []
     plain = engine.server.lipschitz
 
@@ -112,7 +116,8 @@ def _correlation(one: Array, other: Array) -> float:
 
 def _accuracy(method: Method, seed: int) -> tuple[float, float]:
     config = _config(method, seed)
-    _, engine, state = begin(config)
+    engine = LocalHost().engine(prepare(config), config, Path())
+    state = start(config, engine)
     for _ in range(config.training.rounds):
         state, report = run_round(state, config, engine)
     assert report.standard is not None

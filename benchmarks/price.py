@@ -9,6 +9,7 @@ where the price shows most; what it is in a round of the default configuration, 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -16,9 +17,10 @@ import torch
 
 from benchmarks.parts import MeasureError
 from isfl.errors import UserError
-from isfl.experiment.config import config_from
-from isfl.experiment.run import begin
-from isfl.federation import run_round
+from isfl.experiment.run import LocalHost
+from isfl.federation import run_round, start
+from isfl.problem.config import config_from
+from isfl.problem.problem import prepare
 
 SCHEMES: dict[str, Any] = {
     "FedAvg": "fedavg",
@@ -88,7 +90,8 @@ class _World:
             },
             "benchmark",
         )
-        _, self.engine, self.state = begin(self.config)
+        self.engine = LocalHost().engine(prepare(self.config), self.config, Path())
+        self.state = start(self.config, self.engine)
         data = self.engine.server.worker.data
         data["test"] = data["test"].rows(0, len(data["test"]) // shrink)
 

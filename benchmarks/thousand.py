@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks.parts import MeasureError
 from benchmarks.process_tree import MemoryPeak, Tree, subreaper
 from isfl import layout
+from isfl.engines.flower.processes import environment
 from isfl.experiment.directory import read_lines
-from isfl.flower.processes import environment
 
 CONFIG = """
 scheme = "isfl"

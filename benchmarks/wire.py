@@ -14,6 +14,8 @@ import torch
 from flwr.app import RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
+from isfl.engines.flower.client import Evaluation
+from isfl.engines.flower.wire import encode
 from isfl.federation.aggregations import aggregate
 from isfl.federation.evaluation import Score
 from isfl.federation.preparation import prepared
@@ -28,8 +30,6 @@ from isfl.federation.values import (
     TrainTask,
     payload_bytes,
 )
-from isfl.flower.client import Evaluation
-from isfl.flower.wire import encode
 from isfl.models.resnet import resnet8
 from isfl.smoothness import estimate_lipschitz
 from isfl.theory import sampling_probabilities

@@ -18,9 +18,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from isfl.experiment.config import demo_config
-from isfl.experiment.run import prepare
+from isfl.experiment.demo import demo_config
 from isfl.plotting import COLOURS, tidy
+from isfl.problem.problem import prepare
 from isfl.theory import sampling_probabilities
 from isfl.theory.arrays import Array
 from isfl.theory.rho import rho_of

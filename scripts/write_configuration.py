@@ -15,9 +15,9 @@ from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from isfl.data import SOURCES
-from isfl.experiment.config import Config
 from isfl.federation.scheme import SHORTHANDS, Scheme
 from isfl.models import MODELS
+from isfl.problem.config import Config
 from isfl.schema import Part
 
 PAGE = Path(__file__).parent.parent / "docs/configuration.md"

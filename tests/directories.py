@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import environment
 from isfl.experiment.run import run
+from isfl.problem.config import Config, config_from
 from isfl.theory import rho, sampling_probabilities
 
 TINY: dict[str, Any] = {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from isfl.flower.processes import environment
+from isfl.engines.flower.processes import environment
 
 CONFIG = """
 [data]

@@ -15,13 +15,13 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 from isfl.engines import LocalEngine
-from isfl.experiment.config import Config, config_from
-from isfl.experiment.run import prepare
+from isfl.engines.flower.client import client_app
+from isfl.engines.flower.engine import FlowerEngine
+from isfl.engines.flower.messages import Connection
+from isfl.engines.flower.node import Node, simulated_node
 from isfl.federation import FederationState, RoundReport, run_round, start
-from isfl.flower.client import client_app
-from isfl.flower.engine import FlowerEngine
-from isfl.flower.messages import Connection
-from isfl.flower.node import Node, simulated_node
+from isfl.problem.config import Config, config_from
+from isfl.problem.problem import prepare
 
 RUN = "0123456789abcdef" * 2
 TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in a process that serves a run

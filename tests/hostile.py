@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from isfl.flower.app import client as honest
+from isfl.experiment.flower_app import client as honest
 
 app = ClientApp()
 

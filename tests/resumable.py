@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from isfl.experiment.config import Config, config_from
-from isfl.experiment.run import run
+from isfl.experiment.run import LocalHost, run
+from isfl.problem.config import Config, config_from
 
 TINY: dict[str, Any] = {
     "scheme": {
@@ -47,4 +47,4 @@ def stop_after(path: Path, rounds: int, workers: int = 1, settings: Config | Non
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(settings or config(), path, on_round, workers)
+        run(settings or config(), path, on_round, LocalHost(workers))

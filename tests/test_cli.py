@@ -274,8 +274,8 @@ def test_output_that_is_no_terminal_and_not_unicode(tiny: Path) -> None:
 def test_the_demo_is_ten_clients_on_real_data() -> None:
     from importlib import resources
 
-    from isfl.experiment.config import parse_config
-    from isfl.experiment.run import prepare
+    from isfl.problem.config import parse_config
+    from isfl.problem.problem import prepare
     from isfl.theory import skew_card
 
     text = resources.files("isfl.experiment").joinpath("presets/demo.toml").read_text(encoding="utf-8")

@@ -9,12 +9,12 @@ import pytest
 
 from isfl.data.splits.mixed import MixedSplit
 from isfl.errors import UserError
-from isfl.experiment.config import Config, config_from, load_config, parse_config
 from isfl.federation import SHORTHANDS
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.sampling_rules.target import TargetShares
 from isfl.federation.sampling_rules.tempered import Tempered
 from isfl.federation.scheme import Scheme
+from isfl.problem.config import Config, config_from, load_config, parse_config
 
 
 def test_every_name_is_a_shorthand_for_three_parts() -> None:

@@ -19,8 +19,8 @@ from isfl.data.splits.iid import IIDSplit
 from isfl.data.splits.mixed import MixedSplit
 from isfl.data.splits.shards import ShardSplit
 from isfl.errors import UserError
-from isfl.experiment.config import config_from
-from isfl.experiment.run import prepare
+from isfl.problem.config import config_from
+from isfl.problem.problem import prepare
 from isfl.theory import skew_card
 from tests.worlds import module_at
 

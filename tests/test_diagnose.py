@@ -25,8 +25,9 @@ from isfl.diagnose.tables import tables
 from isfl.diagnose.text import five_lines, next_step
 from isfl.errors import UserError
 from isfl.experiment.compare import comparison_cells
-from isfl.experiment.config import config_from, demo_config
-from isfl.experiment.run import prepare
+from isfl.experiment.demo import demo_config
+from isfl.problem.config import config_from
+from isfl.problem.problem import prepare
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import leading, skew_drivers
 from tests.test_cli import isfl

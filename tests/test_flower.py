@@ -11,13 +11,13 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Message
 
+from isfl.engines.flower.client import Evaluation
+from isfl.engines.flower.node import Node
+from isfl.engines.flower.wire import NUMBERS, decode, encode
 from isfl.errors import UserError
-from isfl.experiment.run import prepare
 from isfl.federation import run_round
 from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, TrainTask
-from isfl.flower.client import Evaluation
-from isfl.flower.node import Node
-from isfl.flower.wire import NUMBERS, decode, encode
+from isfl.problem.problem import prepare
 from tests.grids import (
     MEASURED_AT_CLIENT,
     PRIVATE,
@@ -81,7 +81,7 @@ def test_a_round_that_is_done_again_gives_the_same_bits(scheme: Any, tmp_path: P
     before, _ = rounds(config, engine, 2)
     first, _ = run_round(before, config, engine)
     again = engine_of(config, federation_of(tmp_path), tmp_path)
-    again.reunite(before.sizes.tolist(), before.counts)
+    again.restore(before, {})
     second, _ = run_round(before, config, again)
     assert all(torch.equal(second.model[name], value) for name, value in first.model.items())
     past, _ = rounds(config, engine_of(config, federation_of(tmp_path / "new"), tmp_path / "new"), 3)

@@ -13,12 +13,11 @@ from PIL import Image
 
 from isfl.cli import main
 from isfl.data.held import load_held
+from isfl.engines.flower import deployment, keys
+from isfl.engines.flower.processes import PROCESSES
 from isfl.errors import UserError
 from isfl.experiment.directory import RunDirectory
-from isfl.flower import deployment, keys
-from isfl.flower.app import DEFAULTS, OWN, app_files, configuration
-from isfl.flower.processes import PROCESSES
-from isfl.flower.submission import _said
+from isfl.experiment.flower_app import DEFAULTS, OWN, app_files, configuration
 
 ROOT = Path(__file__).parents[1]
 
@@ -122,12 +121,6 @@ def test_run_configurations_become_configurations() -> None:
         configuration({**OWN, "config": "nowhere.toml"})
     with pytest.raises(UserError, match=r"run configuration: training\.rounds"):
         configuration({**OWN, "set": "training.rounds=-1"})
-
-
-def test_lines_for_programs_are_found_between_others() -> None:
-    others: list[str] = []
-    said = [list(_said(line, others)) for line in ("INFO: hello", 'isfl> {"told": "x"}', "isfl> {broken", "")]
-    assert said == [[], [{"told": "x"}], [], []] and others == ["INFO: hello"]
 
 
 # ------------------------------------------------------------ a client's own data

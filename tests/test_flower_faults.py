@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from isfl.engines.flower.wire import NUMBERS, WireError, decode, encode
 from isfl.errors import UserError
 from isfl.federation import run_round, start
 from isfl.federation.values import ClientProfile
-from isfl.flower.wire import NUMBERS, WireError, decode, encode
 from tests.grids import MEASURED_AT_CLIENT, config_of, engine_of, federation_of, rounds
 
 
@@ -99,7 +99,7 @@ def test_an_app_that_crashes_is_refused_with_its_last_word(tmp_path: Path, monke
     config = config_of("fedavg", training={"rounds": 1})
     engine = engine_of(config, federation_of(tmp_path))
     state = start(config, engine)
-    monkeypatch.setattr("isfl.flower.client.train_client", crash)
+    monkeypatch.setattr("isfl.engines.flower.client.train_client", crash)
     state, report = run_round(state, config, engine)
     assert report.refused == dict.fromkeys(range(3), "failed: MemoryError: no room")
 

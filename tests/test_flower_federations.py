@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from isfl.experiment.config import load_config
-from isfl.flower import deployment, submission
-from isfl.flower.app import app_files
-from isfl.flower.deployment import down, flwr, online, up
-from isfl.flower.keys import LOOPBACK, make_node_key
-from isfl.flower.processes import alive, environment, program
+from isfl.engines.flower import deployment
+from isfl.engines.flower.deployment import down, flwr, online, up
+from isfl.engines.flower.keys import LOOPBACK, make_node_key
+from isfl.engines.flower.processes import alive, environment, program
+from isfl.experiment import submission
+from isfl.experiment.flower_app import app_files
+from isfl.problem.config import load_config
 from tests.federations import isfl, lines, small_config, wait_for
 
 pytestmark = pytest.mark.timeout(420)
@@ -34,7 +35,7 @@ def test_nodes_that_fail_are_refused_and_a_killed_one_comes_back(
 ) -> None:
     hostile = (Path(__file__).parent / "hostile.py").read_text()
     honest = app_files()["pyproject.toml"]
-    files = {"pyproject.toml": honest.replace("isfl.flower.app:client", "hostile:app"), "hostile.py": hostile}
+    files = {"pyproject.toml": honest.replace("isfl.flower:client", "hostile:app"), "hostile.py": hostile}
     monkeypatch.setattr(submission, "app_files", lambda: files)
     directory, out = tmp_path / "federation", tmp_path / "run"
     changes = ["split.clients=4", "training.rounds=3", "flower.reply_seconds=60"]

@@ -10,15 +10,15 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
+from isfl.engines.flower import node as nodes
+from isfl.engines.flower.messages import StoppedError
+from isfl.engines.flower.node import Node, node_of, recall, remember, simulated_node
+from isfl.engines.flower.wire import NUMBERS
 from isfl.errors import UserError
-from isfl.experiment.config import Config
-from isfl.experiment.run import prepare
 from isfl.federation import run_round, start
-from isfl.federation.values import ClientMemory
-from isfl.flower import node as nodes
-from isfl.flower.messages import StoppedError
-from isfl.flower.node import Node, node_of, recall, remember, simulated_node
-from isfl.flower.wire import NUMBERS
+from isfl.federation.values import ClientMemory, FederationState
+from isfl.problem.config import Config
+from isfl.problem.problem import prepare
 from tests.grids import (
     MEASURED_AT_CLIENT,
     PRIVATE,
@@ -84,11 +84,12 @@ def test_a_run_that_goes_on_waits_for_its_clients_but_not_for_ever(tmp_path: Pat
     config = config_of("isfl", flower={"wait_seconds": 0.5, "min_clients": 2})
     said: list[str] = []
     engine = engine_of(config, federation_of(tmp_path, clients=2), tell=said.append)
-    sizes = [len(data) for data in engine.problem.clients]
-    engine.reunite(sizes, None)
+    sizes = np.array([len(data) for data in engine.problem.clients])
+    checkpoint = FederationState(1, {}, np.full((3, 10), 0.1), sizes, counts=None, probabilities=None)
+    engine.restore(checkpoint, {})
     assert any("2 of 3 are connected, going on" in line for line in said)
     with pytest.raises(UserError, match="1 of 3 are connected"):
-        engine_of(config, federation_of(tmp_path, clients=1)).reunite(sizes, None)
+        engine_of(config, federation_of(tmp_path, clients=1)).restore(checkpoint, {})
 
 
 def test_a_client_that_is_not_connected_is_refused_at_once(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_nodes_train_on_the_data_their_operators_name(changes: dict[str, Any], t
     """The same samples as in the split, so the same bits; the server never loads them."""
     config, grid = own(tmp_path, **changes)
     engine = engine_of(config, grid)
-    assert len(engine.problem.clients) == 0
+    assert engine.problem.population is None
     state, reports = rounds(config, engine)
     expected, _ = at_home(config_of(**{"scheme": "isfl", **changes}))
     assert all(torch.equal(state.model[name], value) for name, value in expected.model.items())

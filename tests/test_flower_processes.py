@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from isfl.flower import deployment
-from isfl.flower.deployment import Deployment, down, flwr, online, up
-from isfl.flower.processes import alive, environment
+from isfl.engines.flower import deployment
+from isfl.engines.flower.deployment import Deployment, down, flwr, online, up
+from isfl.engines.flower.processes import alive, environment
 from tests.federations import digest, isfl, lines, small_config, wait_for
 
 pytestmark = pytest.mark.timeout(420)

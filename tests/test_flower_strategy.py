@@ -15,8 +15,8 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
+from isfl.engines.flower.strategy import ISFL, class_counts, sampler
 from isfl.errors import UserError
-from isfl.flower.strategy import ISFL, class_counts, sampler
 from tests import grids  # noqa: F401 (makes this a process that serves a run)
 
 EXAMPLE = Path(__file__).parents[1] / "examples/flower_dropin"

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import torch
 
-from isfl.experiment.config import config_from
 from isfl.experiment.directory import environment
-from isfl.experiment.run import run
+from isfl.experiment.run import LocalHost, run
+from isfl.problem.config import config_from
 
 FILE = Path(__file__).with_name("golden.json")
 BASE: dict[str, Any] = {
@@ -82,15 +82,15 @@ def final_model(name: str, directory: Path) -> str:
         arguments = ["-c", _SIMULATE, str(file), str(out)]
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True, timeout=300)
     else:
-        run(config, out, workers=2 if name == "workers" else 1)
+        run(config, out, host=LocalHost(2 if name == "workers" else 1))
     return hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
 
 
 _SIMULATE = """
 import sys
 from pathlib import Path
-from isfl.experiment.config import Config
-from isfl.flower.simulation import simulate
+from isfl.problem.config import Config
+from isfl.experiment.flower_runs import simulate
 config = Config.model_validate_json(Path(sys.argv[1]).read_text())
 simulate(config, Path(sys.argv[2]), lambda line: None, print, 1)
 """

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from isfl.cli import app
-from isfl.experiment.config import config_from
+from isfl.problem.config import config_from
 from tests import pages
 from tests.pages import PAGES, ROOT
 
@@ -49,8 +49,8 @@ def test_programs_run(page: Path, tmp_path: Path) -> None:
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
     script = "\n".join(block.text for block in pages.programs(page) if not block.not_run and not block.file)
     if page.name == PREPARED:
-        script += "\nfrom pathlib import Path\nfrom isfl.experiment.config import load_config\n"
-        script += "from isfl.experiment.run import prepare\n"
+        script += "\nfrom pathlib import Path\nfrom isfl.problem.config import load_config\n"
+        script += "from isfl.problem.problem import prepare\n"
         script += "for file in Path('.').glob('*.toml'):\n    prepare(load_config(file))\n"
     (tmp_path / "script.py").write_text(script, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -17,10 +17,10 @@ from rich.console import Console
 from isfl.cli import main, terminal
 from isfl.data.splits.mixed import MixedSplit
 from isfl.experiment.cells import Cell, planned_cells
-from isfl.experiment.config import Config, config_from
 from isfl.experiment.paper import EXPERIMENTS, plans_of
 from isfl.experiment.paper_setting import Plan, Setting
 from isfl.experiment.reproduce import Best, Result, best_round, published, published_numbers, results_of, to_fedavg
+from isfl.problem.config import Config, config_from
 from isfl.report.reading import flat, read_run
 from isfl.report.remarks import remarks
 from isfl.report.reproduction import full_table, terminal_tables

@@ -22,9 +22,9 @@ from isfl.data import Dataset, DataSettings, cache, cifar, load
 from isfl.data.dataset import Population
 from isfl.data.sources import Normalize, normalized
 from isfl.errors import UserError
-from isfl.experiment.config import config_from
-from isfl.experiment.run import prepare
 from isfl.models import MODELS, ModelSettings, build_model
+from isfl.problem.config import config_from
+from isfl.problem.problem import prepare
 from tests.grids import at_home, config_of, engine_of, federation_of, rounds
 from tests.refusals import refusal
 from tests.worlds import same_bits

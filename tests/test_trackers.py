@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from isfl.errors import UserError
-from isfl.experiment.config import Config, config_from
 from isfl.experiment.run import resume, run
+from isfl.problem.config import Config, config_from
 from isfl.trackers import thread, tracking
 from isfl.trackers.tensorboard import scalars
 from isfl.trackers.tracking import Tracking, tracked

@@ -4,7 +4,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from task import Net, load_partition, loader_of, train
 
-from isfl.flower.strategy import class_counts, sampler
+from isfl.flower import class_counts, sampler
 
 app = ClientApp()
 

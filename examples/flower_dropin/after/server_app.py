@@ -4,7 +4,7 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import ServerApp
 from task import Net, accuracy, load_all
 
-from isfl.flower.strategy import ISFL
+from isfl.flower import ISFL
 
 app = ServerApp()
 

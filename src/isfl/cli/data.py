@@ -57,8 +57,8 @@ def data_show(
     from isfl.cli.terminal import print_table, say
     from isfl.diagnose.heatmap import draw_split
     from isfl.diagnose.tables import SKEW_HEADINGS, skew_rows
-    from isfl.experiment.config import load_config
-    from isfl.experiment.run import prepare
+    from isfl.problem.config import load_config
+    from isfl.problem.problem import prepare
 
     settings = load_config(config, overrides or [])
     problem = prepare(settings)

@@ -11,8 +11,8 @@ import typer
 from isfl.errors import UserError
 
 if TYPE_CHECKING:
-    from isfl.experiment.config import Config
     from isfl.experiment.run import OnRound
+    from isfl.problem.config import Config
 
 app = typer.Typer(help="A Flower federation on this machine.", no_args_is_help=True)
 
@@ -36,8 +36,8 @@ def up(
     """Start a SuperLink and SuperNodes on loopback; those already running are kept."""
     require_flower()
     from isfl.cli.terminal import say
-    from isfl.flower import deployment
-    from isfl.flower.keys import LOOPBACK
+    from isfl.engines.flower import deployment
+    from isfl.engines.flower.keys import LOOPBACK
 
     made = deployment.up(directory, clients, secure, say, data or ())
     say(f"up: SuperLink on {LOOPBACK}:{made.port}, {clients} nodes{', secured' if secure else ''}")
@@ -50,7 +50,7 @@ def down(directory: Directory) -> None:
     """Stop exactly the processes that `isfl flower up` started."""
     require_flower()
     from isfl.cli.terminal import say
-    from isfl.flower import deployment
+    from isfl.engines.flower import deployment
 
     stopped = deployment.down(directory)
     say(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
@@ -62,10 +62,10 @@ def run_on_flower(config: Config, out: Path, connection: str | None, on_round: O
     from isfl.cli.terminal import say
 
     if connection is not None:
-        from isfl.flower.submission import submit
+        from isfl.experiment.submission import submit
 
         return submit(config, out, connection, on_round, say)
-    from isfl.flower.simulation import simulate
+    from isfl.experiment.flower_runs import simulate
 
     simulate(config, out, on_round, say, workers)
     return out
@@ -79,13 +79,13 @@ def resume_on_flower(
     from isfl.cli.terminal import say
 
     if where["kind"] == "deployment":
-        from isfl.flower.submission import submit_resume
+        from isfl.experiment.submission import submit_resume
 
         if not (connection := connection or where.get("connection")):
             raise UserError(f"{out}: a run on a Flower deployment; name it with --connection")
         submit_resume(out, connection, on_round, say)
     else:
-        from isfl.flower.simulation import resume_simulation
+        from isfl.experiment.flower_runs import resume_simulation
 
         resume_simulation(out, on_round, say, workers)
 

@@ -32,7 +32,7 @@ def compare(
 ) -> None:
     """Run several schemes over several seeds; write a table with mean and spread, and a picture."""
     from isfl.experiment.compare import comparison_cells
-    from isfl.experiment.config import load_config
+    from isfl.problem.config import load_config
     from isfl.trackers.tracking import Tracking
 
     settings = load_config(config, overrides or [])
@@ -48,7 +48,7 @@ def demo(
 ) -> None:
     """Compare FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew (about a minute)."""
     from isfl.experiment.compare import comparison_cells
-    from isfl.experiment.config import demo_config
+    from isfl.experiment.demo import demo_config
 
     out = out or fresh("demo")
     schemes = ["fedavg", "uniform-is", "isfl", "calibrated"]

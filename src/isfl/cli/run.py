@@ -14,7 +14,7 @@ from isfl.cli.output import fresh, resumable
 from isfl.errors import UserError
 
 if TYPE_CHECKING:
-    from isfl.experiment.config import Config
+    from isfl.problem.config import Config
 
 Connection = Annotated[
     str | None,
@@ -39,8 +39,9 @@ def run(
     """Run one experiment and write its run directory."""
     from isfl.cli.terminal import run_progress, say
     from isfl.engines.local.worker_pool import cores
-    from isfl.experiment.config import load_config
+    from isfl.experiment.run import LocalHost
     from isfl.experiment.run import run as run_experiment
+    from isfl.problem.config import load_config
     from isfl.trackers.tracking import Tracking, tracked
 
     if engine not in ("local", "flower"):
@@ -53,7 +54,7 @@ def run(
     progress = run_progress(_title(settings), settings.training.rounds)
     with resumable(out), progress as show, tracked(tracking, settings, out, show) as on_round:
         if engine == "local":
-            run_experiment(settings, out, on_round, jobs or cores())
+            run_experiment(settings, out, on_round, LocalHost(jobs or cores()))
         else:
             out = run_on_flower(settings, out, connection, on_round, jobs or cores())
     say(f"run directory: {out}")
@@ -72,9 +73,10 @@ def resume(
     from isfl.cli.terminal import run_progress, say
     from isfl.engines.local.worker_pool import cores
     from isfl.experiment.cells import planned_cells
-    from isfl.experiment.config import config_from
     from isfl.experiment.directory import RunDirectory
+    from isfl.experiment.run import LocalHost
     from isfl.experiment.run import resume as resume_run
+    from isfl.problem.config import config_from
     from isfl.trackers.tracking import Tracking, tracked
 
     tracking = Tracking(track or [])
@@ -98,7 +100,7 @@ def resume(
         if connection is not None and where["kind"] != "deployment":
             raise UserError(f"--connection {connection}: {directory} is a run of the engine {where['kind']!r}")
         if where["kind"] == "local":
-            resume_run(directory, on_round, jobs or cores())
+            resume_run(directory, on_round, LocalHost(jobs or cores()))
         else:
             resume_on_flower(directory, where, connection, on_round, jobs or cores())
     say(f"run directory: {directory}")

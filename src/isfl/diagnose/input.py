@@ -13,9 +13,9 @@ from isfl.data.counts import ClassCounts, federation_of, read_counts, read_lipsc
 from isfl.data.tables import number
 from isfl.diagnose.diagnosis import Question
 from isfl.errors import UserError
-from isfl.experiment.config import Config, load_config
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.settings import GivenTarget, GlobalTarget, Target, UniformTarget
+from isfl.problem.config import Config, load_config
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 from isfl import layout
 from isfl.engines.local.worker_pool import Handler, WorkerPool, cores
 from isfl.errors import UserError
-from isfl.experiment.config import Config, config_from
 from isfl.experiment.directory import RunDirectory, read_lines, refuse_used, told_when_full
 from isfl.files import appear, write_whole
+from isfl.problem.config import Config, config_from
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: S
 
     `kind` tells what the cells are for: `{"command": "compare", ...}`.
     """
-    from isfl.experiment.run import begin
+    from isfl.experiment.run import check_runnable
 
     refuse_used(out)
     for cell in cells if check is None else check:
-        begin(cell.config)
+        check_runnable(cell.config)
     wanted = cells if check is None else check
     plan = {
         **kind,
@@ -79,10 +79,10 @@ def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: S
 
 def want_cells(out: Path, cells: Sequence[Cell]) -> None:
     """Add cells of the plan to those that `isfl resume` goes on with."""
-    from isfl.experiment.run import begin
+    from isfl.experiment.run import check_runnable
 
     for cell in cells:
-        begin(cell.config)
+        check_runnable(cell.config)
     plan = json.loads((out / layout.PLAN).read_text(encoding="utf-8"))
     names = {str(cell.out.relative_to(out)) for cell in cells}
     for row in plan["cells"]:
@@ -145,14 +145,14 @@ def run_or_resume(
     config: str, out: str, on_round: Callable[[dict[str, Any]], None] = lambda line: None, workers: int = 1
 ) -> None:
     """One cell."""
-    from isfl.experiment.run import resume, run
+    from isfl.experiment.run import LocalHost, resume, run
 
     settings, path = Config.model_validate_json(config), Path(out)
     if path.exists():
         _refuse_other(settings, path)
-        resume(path, on_round, workers)
+        resume(path, on_round, LocalHost(workers))
     else:
-        run(settings, path, on_round, workers)
+        run(settings, path, on_round, LocalHost(workers))
 
 
 def _refuse_other(config: Config, out: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from isfl.errors import UserError
 from isfl.experiment.cells import Cell
-from isfl.experiment.config import Config, apply, config_from
+from isfl.problem.config import Config, apply, config_from
 
 
 @dataclass(frozen=True)

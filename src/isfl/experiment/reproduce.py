@@ -15,9 +15,9 @@ from isfl import layout
 from isfl.errors import UserError
 from isfl.experiment.cells import Cell, begin_cells, planned_cells, want_cells
 from isfl.experiment.compare import final_numbers, spread
-from isfl.experiment.config import apply, config_from
 from isfl.experiment.paper import plans_of
 from isfl.experiment.paper_setting import Plan, Setting
+from isfl.problem.config import apply, config_from
 
 Lines = list[dict[str, Any]]
 """The metrics of a run, one dictionary per round."""

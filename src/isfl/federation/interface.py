@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from isfl.federation.client_state import StoredState
 from isfl.federation.evaluation import ClassScores, Score
 from isfl.federation.values import (
     ClientProfile,
     ClientUpdate,
+    FederationState,
     Observation,
     Refusal,
     RenewalReport,
@@ -60,6 +62,15 @@ class Engine(Protocol):
 
     @property
     def server(self) -> Server: ...
+    @property
+    def client_states(self) -> Mapping[int, StoredState]:
+        """What clients of this machine remember, for checkpoints; nothing where clients keep their own state."""
+        ...
+
+    def restore(self, state: FederationState, client_states: Mapping[int, StoredState]) -> None:
+        """Continue from a checkpoint instead of `introduce`."""
+        ...
+
     def introduce(self) -> Sequence[ClientProfile]: ...
     def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate | Refusal]: ...
     def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport | Refusal]: ...

@@ -15,7 +15,7 @@ from isfl.trackers.thread import TrackerThread, join_all
 
 if TYPE_CHECKING:
     from isfl.experiment.cells import Cell
-    from isfl.experiment.config import Config
+    from isfl.problem.config import Config
 
 
 class Tracking:

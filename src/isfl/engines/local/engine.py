@@ -26,6 +26,7 @@ from isfl.federation.values import (
     ClientMemory,
     ClientProfile,
     ClientUpdate,
+    FederationState,
     Observation,
     RenewalReport,
     RenewTask,
@@ -94,6 +95,9 @@ class LocalEngine:
     def memory(self, client: int) -> ClientMemory:
         """All that a client remembers."""
         return recall(self.server.worker.directory, self.client_states.get(client, StoredState()))
+
+    def restore(self, state: FederationState, client_states: Mapping[int, StoredState]) -> None:
+        self.client_states.update(client_states)
 
     def introduce(self) -> Sequence[ClientProfile]:
         noise = [generator(self.settings.seed, Purpose.COUNT_NOISE, client=k) for k in range(len(self.clients))]

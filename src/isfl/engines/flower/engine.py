@@ -10,17 +10,22 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
+from isfl.engines.flower.client import HEAD, Evaluation, public_record
+from isfl.engines.flower.messages import Answer, Connection, NoReply, push, read, replies
+from isfl.engines.flower.node import recall, simulated_node
+from isfl.engines.flower.node_registry import PATIENCE, NodeRegistry
+from isfl.engines.flower.wire import arrays_of, encode
 from isfl.engines.local.worker import Worker
 from isfl.engines.server import ServerCompute
 from isfl.errors import UserError
-from isfl.experiment.config import Config
-from isfl.experiment.run import Problem
+from isfl.federation.client_state import StoredState
 from isfl.federation.evaluation import ClassScores, Score
 from isfl.federation.preparation import prepared
 from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.values import (
     ClientProfile,
     ClientUpdate,
+    FederationState,
     Observation,
     Refusal,
     RenewalReport,
@@ -28,11 +33,8 @@ from isfl.federation.values import (
     TrainTask,
     Weights,
 )
-from isfl.flower.client import HEAD, Evaluation, public_record
-from isfl.flower.messages import Answer, Connection, NoReply, push, read, replies
-from isfl.flower.node import recall, simulated_node
-from isfl.flower.node_registry import PATIENCE, NodeRegistry
-from isfl.flower.wire import arrays_of, encode
+from isfl.problem.config import Config
+from isfl.problem.problem import Problem
 from isfl.randomness import Purpose, generator
 from isfl.theory.arrays import Array
 
@@ -73,13 +75,18 @@ class FlowerEngine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.server.close()
 
-    def reunite(self, sizes: Sequence[int], counts: Array | None) -> None:
-        """Go on with clients that introduced themselves in an earlier life of the run, once they are there again.
+    @property
+    def client_states(self) -> Mapping[int, StoredState]:
+        """Nothing: every node keeps its own state."""
+        return {}
 
-        Without this wait, the round that was under way would be done again with fewer of them, and other bits.
+    def restore(self, state: FederationState, client_states: Mapping[int, StoredState]) -> None:
+        """Wait until the clients that introduced themselves earlier in this run are connected again.
+
+        Without this wait, the interrupted round would be repeated with fewer clients, and other bits.
         """
-        self.registry.sizes = dict(enumerate(int(size) for size in sizes))
-        self.registry.counts = {} if counts is None else dict(enumerate(counts))
+        self.registry.sizes = dict(enumerate(int(size) for size in state.sizes))
+        self.registry.counts = {} if state.counts is None else dict(enumerate(state.counts))
         self.registry.rounds_begun, limits = True, self.config.flower
         self.registry.gather(self.client_count, limits.wait_seconds, "clients to be back", limits.min_clients)
 

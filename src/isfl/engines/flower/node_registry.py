@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from flwr.app import Message, MessageType, RecordDict
 
+from isfl.engines.flower.messages import LOOK, Connection, NoReply, pull, push, read
 from isfl.errors import UserError
 from isfl.federation.values import ClientProfile
-from isfl.flower.messages import LOOK, Connection, NoReply, pull, push, read
 from isfl.theory.arrays import Array
 
 SILENT = 5.0

@@ -20,18 +20,18 @@ from isfl.data.dataset import Dataset
 from isfl.data.held import load_held
 from isfl.data.sources import normalized
 from isfl.data.transforms import check_transforms
+from isfl.engines.flower.node import Node, memory_folder, node_of, recall, remember, told_first
+from isfl.engines.flower.wire import WireError, arrays_of, decode, encode, weights_of
 from isfl.errors import UserError
-from isfl.experiment.config import Config, config_from
-from isfl.experiment.run import Problem, prepare
 from isfl.federation.client import introduce, renew_at_client, train_client
 from isfl.federation.evaluation import outcomes, score
 from isfl.federation.preparation import prepared
 from isfl.federation.settings import NoisedTarget
 from isfl.federation.values import RenewTask, TrainTask, Weights
 from isfl.files import write_whole
-from isfl.flower.node import Node, memory_folder, node_of, recall, remember, told_first
-from isfl.flower.wire import WireError, arrays_of, decode, encode, weights_of
 from isfl.models import build_model
+from isfl.problem.config import Config, config_from
+from isfl.problem.problem import Problem, prepare
 from isfl.randomness import Purpose, generator
 
 HEAD = "isfl"

@@ -1,7 +1,7 @@
 """The Flower app of this project, for `flwr run` and for `isfl run --engine flower --connection NAME`.
 
-The server app writes the run directory on the machine it runs on and reports each round in its log, one line of JSON
-after `MARK`, from which the command that started the run follows it.
+The server app writes the run directory on the machine it runs on, and reports what happens in a file of events
+(`events.py`) if the run configuration names one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from isfl.engines.flower.client import client_app
+from isfl.engines.flower.messages import Connection
+from isfl.engines.flower.node import default_state
 from isfl.errors import UserError
-from isfl.experiment.config import Config, apply, config_from, demo_config
+from isfl.experiment.demo import demo_config
 from isfl.experiment.directory import RunDirectory, refuse_used
-from isfl.experiment.run import prepare
-from isfl.flower.client import client_app
-from isfl.flower.messages import Connection
-from isfl.flower.node import default_state
-from isfl.flower.server import go_on_run, new_run
+from isfl.experiment.events import EventWriter
+from isfl.experiment.flower_runs import FlowerHost
+from isfl.experiment.run import resume, run
+from isfl.problem.config import Config, apply, config_from
 
-MARK = "isfl>"
-"""Begins the lines of the log that are for programs."""
-
-OWN: dict[str, Any] = {"config": "", "set": "", "out": "", "resume": False, "connection": ""}
+OWN: dict[str, Any] = {"config": "", "set": "", "out": "", "resume": False, "connection": "", "events": ""}
 """Keys of the run configuration that are not keys of an experiment."""
 DEFAULTS: dict[str, Any] = {
     **OWN,
@@ -49,29 +48,43 @@ server = ServerApp()
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """A new run, or (`resume`) the next part of one."""
-    told = context.run_config
+    """Start a new run, or (`resume`) resume one."""
+    given = context.run_config
+    events = EventWriter(Path(str(given["events"])) if given.get("events") else None)
+    events.write("message", "the server app has started")
     try:
-        if told.get("resume"):
-            out = Path(str(told["out"]))
-            run = str(RunDirectory.open(out).engine.get("run", ""))
-            go_on_run(out, Connection(grid, run, _tell), _on_round)
-        else:
-            run = uuid.uuid4().hex
-            out = Path(str(told["out"])) if told.get("out") else default_state() / "runs" / run
-            refuse_used(out)
-            where = {"kind": "deployment", "run": run, "connection": str(told.get("connection", ""))}
-            config = configuration(told)
-            new_run(config, prepare(config), out, Connection(grid, run, _tell), _on_round, where)
+        out = _serve(given, grid, events)
     except UserError as error:
-        _say({"error": str(error)})
+        events.write("error", str(error))
         raise
-    _say({"finished": str(out)})
+    events.write("finished", str(out))
 
 
-def configuration(told: Mapping[str, Any]) -> Config:
+def _serve(given: Mapping[str, Any], grid: Grid, events: EventWriter) -> Path:
+    """Run to the last round and return the run directory."""
+    resumed, key = bool(given.get("resume")), uuid.uuid4().hex
+    out = Path(str(given["out"])) if given.get("out") else default_state() / "runs" / key
+    if resumed:
+        record = RunDirectory.open(out).engine
+    else:
+        refuse_used(out)
+        record = {"kind": "deployment", "run": key, "connection": str(given.get("connection", ""))}
+    connection = Connection(grid, str(record.get("run", "")), lambda text: events.write("message", text))
+    host = FlowerHost(connection, record)
+
+    def on_round(line: dict[str, Any]) -> None:
+        events.write("round", line)
+
+    if resumed:
+        resume(out, on_round, host)
+    else:
+        run(configuration(given), out, on_round, host)
+    return out
+
+
+def configuration(given: Mapping[str, Any]) -> Config:
     """`config` (JSON, or a TOML file at the server; default: the demo's), then the keys given by name, then `set`."""
-    text = str(told.get("config", ""))
+    text = str(given.get("config", ""))
     if text.lstrip().startswith("{"):
         try:
             raw = json.loads(text)
@@ -85,9 +98,9 @@ def configuration(told: Mapping[str, Any]) -> Config:
     else:
         raw = demo_config().model_dump(mode="json")
     for key in DEFAULTS.keys() - OWN.keys():
-        if value := told.get(key):
+        if value := given.get(key):
             apply(raw, f"{key}={json.dumps(value)}")
-    for change in str(told.get("set", "")).split(";"):
+    for change in str(given.get("set", "")).split(";"):
         if change.strip():
             apply(raw, change.strip())
     return config_from(raw, "run configuration")
@@ -107,22 +120,10 @@ dependencies = ["isfl[flower]"]
 publisher = "isfl"
 
 [tool.flwr.app.components]
-serverapp = "isfl.flower.app:server"
-clientapp = "isfl.flower.app:client"
+serverapp = "isfl.flower:server"
+clientapp = "isfl.flower:client"
 
 [tool.flwr.app.config]
 {settings}
 """
     return {"pyproject.toml": content}
-
-
-def _on_round(line: dict[str, Any]) -> None:
-    _say({"round": line})
-
-
-def _tell(line: str) -> None:
-    _say({"told": line})
-
-
-def _say(content: dict[str, Any]) -> None:
-    print(f"{MARK} {json.dumps(content)}", flush=True)

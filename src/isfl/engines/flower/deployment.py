@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isfl.engines.flower.keys import LOOPBACK, make_certificates, make_node_key
+from isfl.engines.flower.processes import PROCESSES, Process, alive, environment, program, record, runs, start, stop
 from isfl.errors import UserError
 from isfl.files import write_whole
-from isfl.flower.keys import LOOPBACK, make_certificates, make_node_key
-from isfl.flower.processes import PROCESSES, Process, alive, environment, program, record, runs, start, stop
 
 CONNECTION = "isfl"
 """The connection's name in the Flower home of a deployment."""

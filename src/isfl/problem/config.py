@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
@@ -77,12 +76,6 @@ def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> Config:
     for override in overrides:
         apply(raw, override)
     return config_from(raw, name)
-
-
-def demo_config() -> Config:
-    """The setting of `isfl demo`."""
-    text = resources.files("isfl.experiment").joinpath("presets/demo.toml").read_text(encoding="utf-8")
-    return parse_config(text, "demo.toml")
 
 
 def config_from(raw: Mapping[str, Any], name: str) -> Config:

@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
+from isfl.engines.flower.client import PROBLEM
+from isfl.engines.flower.wire import WireError, decode
 from isfl.errors import UserError
-from isfl.flower.client import PROBLEM
-from isfl.flower.wire import WireError, decode
 
 PAUSES = (0.05, 1.0)
 """Seconds between two looks for answers: short at first, longer and longer while none comes."""
