@@ -15,7 +15,9 @@ import torch
 import torch.nn.functional as F
 
 from isfl.data import Dataset
-from isfl.data.transforms import Crop, Flip, augmentation
+from isfl.data.transforms import augmentation
+from isfl.data.transforms.crop import Crop
+from isfl.data.transforms.flip import Flip
 from isfl.federation import Settings
 from isfl.federation.optimizers import new_optimizer
 from isfl.federation.preparation import prepared

@@ -12,7 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from isfl.data import Dataset
-from isfl.data.transforms import Crop, Flip, OwnTransform, augmentation, check_transforms, crop, flip
+from isfl.data.transforms import augmentation, check_transforms
+from isfl.data.transforms.crop import Crop, crop
+from isfl.data.transforms.flip import Flip, flip
+from isfl.data.transforms.own import OwnTransform
 from isfl.engines import LocalEngine
 from isfl.experiment.run import resume, run
 from isfl.federation import Settings

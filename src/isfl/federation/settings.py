@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from isfl.data.transforms import Transform
+from isfl.data.transforms import AnyTransform
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.schedules import Constant, Schedule, Step, learning_rate_factor
 from isfl.federation.scheme import Scheme
@@ -50,10 +50,10 @@ class Training(Part):
     drop_last: bool = Field(
         False, description="leave the last incomplete batch out (in the authors' code ISFL does, FedAvg does not)"
     )
-    augment: list[Transform] = Field(
+    augment: list[AnyTransform] = Field(
         default_factory=list,
-        description="random changes to training images, in this order: `crop`, `flip`, each also as a table with its "
-        "settings (`{kind = 'crop', padding = 2}`), or `module:function`, called with a batch and a torch.Generator",
+        description="random changes to training inputs, in this order: each a kind (`crop`), a table with settings "
+        "(`{kind = 'crop', padding = 2}`), or `module:function`, called with a batch and a torch.Generator",
     )
     sampling_ratio: float = Field(1.0, gt=0, le=1, description="SR: an epoch draws floor(SR * |D_k|) samples")
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
