@@ -215,8 +215,8 @@ def by_name(things: Mapping[str, Callable[..., Any]], own: str) -> str:
 
 NAMES: dict[tuple[str, ...], Callable[[], str]] = {
     ("scheme",): shorthands,
-    ("data",): lambda: by_name(SOURCES, "`module:function`"),
-    ("model",): lambda: by_name(MODELS, "`module:Class`"),
+    ("data",): lambda: by_name({name: source.load for name, source in SOURCES.items()}, "`module:function`"),
+    ("model",): lambda: by_name({name: model.build for name, model in MODELS.items()}, "`module:Class`"),
 }
 """Tables with a key whose values have a table of their own."""
 

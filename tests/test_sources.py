@@ -20,7 +20,7 @@ from PIL import Image
 
 from isfl.data import Dataset, DataSettings, cache, cifar, load
 from isfl.data.dataset import Population
-from isfl.data.sources import Normalize, normalized
+from isfl.data.normalize import Normalize, normalized
 from isfl.errors import UserError
 from isfl.models import MODELS, ModelSettings, build_model
 from isfl.problem.config import config_from
@@ -250,7 +250,7 @@ def test_several_processes_may_store_at_a_time(own_cache: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ISFL_CACHE", str(tmp_path / "file"))
-    with pytest.raises(UserError, match="set ISFL_CACHE to another place"):
+    with pytest.raises(UserError, match="set ISFL_CACHE to another directory"):
         cache.store("x", {"a": np.arange(3)})
 
 
@@ -389,7 +389,7 @@ def test_own_functions_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(UserError, match=message):
             load(DataSettings(name=name))
     assert isinstance(build_model(ModelSettings(name="own_things:Net"), (5,), 2, 0), torch.nn.Module)
-    with pytest.raises(UserError, match="it gave a str"):
+    with pytest.raises(UserError, match="it returned a str"):
         build_model(ModelSettings(name="own_things:no_net"), (5,), 2, 0)
     config = (
         "[data]\nname = 'own_things:good'\npublic = 1\n[split]\nkind = 'iid'\nclients = 1\nsamples_per_client = 2\n"
@@ -398,7 +398,7 @@ def test_own_functions_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     done = subprocess.run(
         [sys.executable, "-m", "isfl.cli", "run", "c.toml"], capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 2 and "gives (2, 3) for 2 samples and 2 classes" in done.stderr
+    assert done.returncode == 2 and "returns (2, 3) for 2 samples and 2 classes" in done.stderr
 
 
 # ---------------------------------------------------------------- normalisation

@@ -25,6 +25,7 @@ def default_choice(key: str, value: str) -> BeforeValidator:
 
 
 Base = TypeVar("Base", bound=Part)
+Entry = TypeVar("Entry")
 
 
 def choices_in(package: str, files: Sequence[str], base: type[Base]) -> tuple[type[Base], ...]:
@@ -38,6 +39,12 @@ def choices_in(package: str, files: Sequence[str], base: type[Base]) -> tuple[ty
             if isinstance(item, type) and issubclass(item, base) and item.__module__ == module.__name__
         ]
     return tuple(found)
+
+
+def entries_in(package: str, files: Sequence[str], kind: type[Entry]) -> tuple[Entry, ...]:
+    """Return the values of type `kind` that these files of a package define, in the order given."""
+    modules = [import_module(f"{package}.{name}") for name in files]
+    return tuple(item for module in modules for item in vars(module).values() if isinstance(item, kind))
 
 
 def one_of(choices: Sequence[type[Part]], key: str) -> Any:

@@ -19,15 +19,15 @@ def data_list() -> None:
     from isfl.data import SOURCES
     from isfl.files import cache_directory
 
-    for name, loader in SOURCES.items():
+    for name, source in SOURCES.items():
         cached = " [in the cache]" if (cache_directory() / name).is_dir() else ""
-        say(f"{name:<20}{(loader.__doc__ or '').strip()}{cached}")
+        say(f"{name:<20}{(source.load.__doc__ or '').strip()}{cached}")
     say(f"{'module:function':<20}Your own: returns train inputs, train labels, test inputs, test labels.")
 
 
 @app.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(help="cifar10, cifar100, ...")],
+    name: Annotated[str, typer.Argument(help="a name of `isfl data list`")],
     path: Annotated[Path | None, typer.Option(help="read the official files from this directory")] = None,
     hub: Annotated[bool, typer.Option(help="allow a download from the Hugging Face hub")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Where samples come from (`sources.py`), what they are (`dataset.py`), how clients share them (`splits/`)."""
+"""Where samples come from (`sources/`), what they are (`dataset.py`), how clients share them (`splits/`)."""
 
 from isfl.data.dataset import Dataset
 from isfl.data.sources import SOURCES, DataSettings, Source, keep, load

@@ -1,7 +1,7 @@
 """Decoded data sets on disk: memory-mapped arrays with checksums, outside any repository.
 
 A data set is a directory that appears whole: it is written under a temporary name, synced and renamed. Every file's
-SHA-256 stands in its manifest and is compared before use; a damaged data set is never used.
+SHA-256 is in the manifest and checked before use; a damaged data set is never used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +25,7 @@ MANIFEST = "manifest.json"
 
 
 def store(name: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a data set; one process at a time; a half-written one is never seen."""
+    """Write a data set, one process at a time; readers never see a half-written one."""
     root = cache_directory()
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def store(name: str, arrays: Mapping[str, np.ndarray]) -> None:
             draft.rename(root / name)
     except OSError as error:
         raise UserError(
-            f"{root}: the cache cannot be written ({error.strerror}); set ISFL_CACHE to another place"
+            f"{root}: the cache cannot be written ({error.strerror}); set ISFL_CACHE to another directory"
         ) from None
 
 
@@ -56,7 +56,7 @@ def _sync(stream: IO[Any]) -> None:
 
 
 def recall(name: str, expected: Sequence[str]) -> dict[str, np.ndarray] | None:
-    """The arrays of a stored data set, memory-mapped, or None if it is absent or damaged."""
+    """Return the arrays of a stored data set, memory-mapped, or None if it is absent or damaged."""
     directory = cache_directory() / name
     if not directory.is_dir():
         return None
@@ -69,9 +69,21 @@ def recall(name: str, expected: Sequence[str]) -> dict[str, np.ndarray] | None:
                 raise ValueError(f"{file.name} has another checksum")
             # Copy-on-write: the file is shared between processes and never changed.
             arrays[key] = np.load(file, mmap_mode="c", allow_pickle=False)
-    except Exception as error:  # whatever is wrong with it, it is not used
+    except Exception as error:  # a damaged file can fail in any way
         warnings.warn(f"{directory} is damaged ({error}); it is not used", stacklevel=2)
         return None
+    return arrays
+
+
+def recall_or_store(
+    name: str, expected: Sequence[str], fetch: Callable[[], Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a stored data set; fetch and store it first if it is absent or damaged."""
+    arrays = recall(name, expected)
+    if arrays is None:
+        store(name, fetch())
+        arrays = recall(name, expected)
+        assert arrays is not None
     return arrays
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from isfl.data.checks import checked_inputs, checked_labels
 from isfl.data.dataset import Dataset
 from isfl.data.own import Arrays, call, pictures_by_class, resolve
-from isfl.data.sources import checked_inputs, checked_labels
 from isfl.errors import UserError
 
 INPUTS = ("images", "inputs", "train_images", "train_inputs", "x", "x_train")

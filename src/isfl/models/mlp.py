@@ -6,6 +6,8 @@ import math
 
 from torch import nn
 
+from isfl.models.base import NamedModel
+
 
 def mlp(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0) -> nn.Module:
     """Two hidden layers of 64 units with ReLU."""
@@ -18,3 +20,6 @@ def mlp(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0) -> n
         nn.ReLU(),
         nn.Linear(units, num_classes),
     )
+
+
+MLP = NamedModel("mlp", mlp)

@@ -1,8 +1,12 @@
-"""The light-weight residual networks of the paper's experiments, for images of 32x32."""
+"""The light-weight residual networks of the paper's experiments, for images of 32x32: Zhu, Shi, Fan, Peng, Letaief,
+"ISFL: Federated Learning for Non-i.i.d. Data with Local Importance Sampling", IEEE Internet of Things Journal 2024.
+Residual learning is by He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
+
+from isfl.models.base import NamedModel
 
 
 def resnet8(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0) -> nn.Module:
@@ -54,7 +58,7 @@ def _widths(channels: tuple[int, ...], factor: float) -> list[int]:
 
 
 class Residual(nn.Module):
-    """Two convolutions around which the input is carried."""
+    """Two convolutions with a skip connection around them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -66,7 +70,14 @@ class Residual(nn.Module):
 
 
 def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
-    """Convolution, BatchNorm, ReLU, and perhaps pooling. Pooling goes before ReLU: the same values and gradients to
-    the bit (the largest of what ReLU leaves is what ReLU leaves of the largest), for a quarter of ReLU's work."""
+    """Return convolution, BatchNorm, ReLU and, if asked for, pooling.
+
+    Pooling goes before ReLU for a quarter of ReLU's work: the two commute, with the same values and gradients to the
+    bit.
+    """
     layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
     return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []), nn.ReLU(inplace=True))
+
+
+RESNET8 = NamedModel("resnet8", resnet8, smallest_image=16)
+RESNET9 = NamedModel("resnet9", resnet9, smallest_image=32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from isfl.models.base import NamedModel
+
 
 def small_cnn(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0) -> nn.Module:
     """conv5-16 and conv3-32, both with stride 2, BatchNorm and ReLU, then a linear layer.
@@ -22,3 +24,6 @@ def small_cnn(input_shape: tuple[int, ...], num_classes: int, width: float = 1.0
         nn.Flatten(),
         nn.Linear(second * -(-height // 4) * -(-breadth // 4), num_classes),
     )
+
+
+SMALL_CNN = NamedModel("small-cnn", small_cnn, smallest_image=4)

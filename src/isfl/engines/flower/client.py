@@ -18,7 +18,7 @@ from torch import nn
 
 from isfl.data.dataset import Dataset
 from isfl.data.held import load_held
-from isfl.data.sources import normalized
+from isfl.data.normalize import normalized
 from isfl.data.transforms import check_transforms
 from isfl.engines.flower.node import Node, memory_folder, node_of, recall, remember, told_first
 from isfl.engines.flower.wire import WireError, arrays_of, decode, encode, weights_of

@@ -1,0 +1,54 @@
+"""Data sets by name.
+
+To add a data set, write a file with a function that loads it and a `NamedSource`, and add the file's name to `FILES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from isfl.data.cache import store
+from isfl.data.normalize import normalized
+from isfl.data.own import arrays_from, call, resolve
+from isfl.data.sources.base import DataSettings, NamedSource, Source, source_from
+from isfl.errors import UserError
+from isfl.schema import entries_in
+
+FILES = (
+    "fashion_mnist",
+    "cifar",
+    "digits",
+    "own_files",
+)
+SOURCES = {source.name: source for source in entries_in(__name__, FILES, NamedSource)}
+
+
+def load(settings: DataSettings) -> Source:
+    """Return the data set that the settings name."""
+    if ":" in settings.name:
+        key = f"data.name = {settings.name!r}"
+        source = source_from(arrays_from(call(resolve(settings.name, "data.name"), key), key), None, key)
+    elif settings.name not in SOURCES:
+        raise UserError(f"data.name is {settings.name!r}; choose one of {', '.join(SOURCES)}, or module:function")
+    else:
+        source = SOURCES[settings.name].load(settings)
+    train, test = (normalized(part, settings.normalize) for part in (source.train, source.test))
+    return replace(source, train=train, test=test)
+
+
+def keep(name: str, source: Source) -> None:
+    """Put a data set into the cache, so that its name alone is enough to load it."""
+    cached = [name for name, known in SOURCES.items() if known.cached]
+    if name not in cached:
+        raise UserError(f"{name!r} is not read from the cache; only {' and '.join(cached)} are")
+    store(
+        name,
+        {
+            f"{part}_{what}": tensor.numpy()
+            for part, data in (("train", source.train), ("test", source.test))
+            for what, tensor in (("images", data.inputs), ("labels", data.labels))
+        },
+    )
+
+
+__all__ = ["SOURCES", "DataSettings", "NamedSource", "Source", "keep", "load"]

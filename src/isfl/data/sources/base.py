@@ -1,0 +1,93 @@
+"""What a data set by name offers: a name, a function that loads it, and a training pool and test set as the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from isfl.data.checks import checked_inputs, checked_labels
+from isfl.data.dataset import Dataset
+from isfl.data.normalize import Normalize
+from isfl.data.public_set import Origin
+from isfl.errors import UserError
+from isfl.schema import Part
+
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+class DataSettings(Part):
+    """Where the training pool and the test set come from."""
+
+    name: str = Field(
+        "fashion-mnist-mini",
+        description="a data set by name (`isfl data list`), or `module:function` that returns train inputs, train "
+        "labels, test inputs and test labels",
+    )
+    path: str | None = Field(None, description="file or directory the data is read from, where the name needs one")
+    hub: bool = Field(False, description="allow a download from the Hugging Face hub (needs the library `datasets`)")
+    public: int = Field(500, ge=1, description="|D_L|: public samples on which Lipschitz values are estimated")
+    public_from: Origin = Field(
+        "unused",
+        description="which samples are public: of those no client owns, equally many per class; or at random from all "
+        "training data, so that clients may own them too (the authors' code)",
+    )
+    normalize: Normalize | None = Field(
+        None, description="means and deviations to normalise channels by; default: images are scaled to [-1, 1]"
+    )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A training pool that clients share, and the balanced standard test set D_S."""
+
+    train: Dataset
+    test: Dataset
+    class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NamedSource:
+    """A data set that `data.name` can name."""
+
+    name: str
+    load: Callable[[DataSettings], Source]
+    """Its docstring is what `isfl data list` prints."""
+    cached: bool = False
+    """Whether it is read from the cache when there is no `data.path`."""
+
+
+def source_from(arrays: Mapping[str, np.ndarray], class_names: tuple[str, ...] | None, where: str) -> Source:
+    """Check the four `ARRAYS` and return them as a source.
+
+    Without `class_names`, the labels decide the number of classes. `where` is what errors call the arrays.
+    """
+    labels = {part: checked_labels(arrays[f"{part}_labels"], f"{where}: {part} labels") for part in ("train", "test")}
+    classes = len(class_names) if class_names else int(labels["train"].max(initial=0)) + 1
+    if class_names is None and classes > len(labels["train"]):
+        raise UserError(f"{where}: train labels go up to {classes - 1}, more classes than samples; number them from 0")
+    if classes < 2:
+        raise UserError(f"{where}: train labels know only {classes} class; at least two are needed")
+    parts = {part: _dataset(arrays[f"{part}_images"], values, classes, part, where) for part, values in labels.items()}
+    if parts["train"].inputs.shape[1:] != parts["test"].inputs.shape[1:]:
+        shapes = [tuple(parts[p].inputs.shape[1:]) for p in ("train", "test")]
+        raise UserError(f"{where}: train inputs have shape {shapes[0]} and test inputs {shapes[1]}; they must agree")
+    return Source(parts["train"], parts["test"], class_names or numbered(classes))
+
+
+def _dataset(images: np.ndarray, labels: np.ndarray, classes: int, part: str, where: str) -> Dataset:
+    inputs = checked_inputs(images, f"{where}: {part} inputs")
+    if len(inputs) != len(labels):
+        raise UserError(f"{where}: {len(inputs)} {part} inputs but {len(labels)} {part} labels")
+    if labels.max(initial=0) >= classes or labels.min(initial=0) < 0:
+        bad = int(np.argmax((labels >= classes) | (labels < 0)))
+        raise UserError(f"{where}: {part} label {bad} is {labels[bad]}; labels must lie in 0 .. {classes - 1}")
+    return Dataset(torch.from_numpy(inputs), torch.from_numpy(labels), classes)
+
+
+def numbered(classes: int) -> tuple[str, ...]:
+    """Return class names `0`, `1`, ... for classes without better ones."""
+    return tuple(map(str, range(classes)))
