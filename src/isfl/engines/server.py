@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from isfl.data.dataset import Dataset
-from isfl.engines.local.executor import Executor, InProcess, WorkerProcesses
+from isfl.engines.local.executor import Executor, WorkerProcesses
 from isfl.engines.local.shared_buffer import row_bytes
 from isfl.engines.local.worker import LoadedModels, Place, Worker, devices, pieces
 from isfl.federation.evaluation import ClassScores, Outcomes, class_scores
@@ -113,7 +113,7 @@ class ServerCompute:
 
     def _new_executor(self) -> Executor:
         if len(self._devices) == 1:
-            return InProcess(self.worker)
+            return self.worker
         compared = participant_count(self.settings, self.clients) if self.settings.measures_lipschitz else 1
         rows = max(1, min(compared, LOCAL_BYTES // row_bytes(self._initial)))
         try:
@@ -122,4 +122,4 @@ class ServerCompute:
             warnings.warn(
                 f"one worker instead of {len(self._devices)}: the model cannot be sent ({error})", stacklevel=2
             )
-            return InProcess(self.worker)
+            return self.worker

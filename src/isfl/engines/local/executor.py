@@ -40,28 +40,6 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
-class InProcess:
-    """Everything here, one thing after the other."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-
-    def train(self, jobs: Sequence[tuple[TrainTask, StoredState]]) -> Iterator[tuple[ClientUpdate, StoredState]]:
-        return (self.worker.train(*job) for job in jobs)
-
-    def renew(self, jobs: Sequence[tuple[RenewTask, StoredState]]) -> Iterator[tuple[RenewalReport, StoredState]]:
-        return (self.worker.renew(*job) for job in jobs)
-
-    def measure(self, plan: Plan, local: Sequence[Weights], reference: Weights) -> list[Measurements]:
-        return [self.worker.measure(plan, part, local, reference) for part in range(len(plan))]
-
-    def outcomes(self, rows: Sequence[tuple[Place, int, int]], model: Weights) -> list[Outcomes]:
-        return [self.worker.outcomes(*piece, model) for piece in rows]
-
-    def close(self) -> None:
-        pass
-
-
 def start_method(device: str) -> Literal["fork", "spawn"]:
     """A forked worker has data and model already and shares their memory.
 
@@ -148,19 +126,20 @@ def _build_handler(
     def handle(kind: str, *parts: Any) -> Any:
         gc.collect()  # models copied for a client are cycles of hooks and modules: big, but few objects
         reference = shared.read(GLOBAL)
-        if kind == "train":
-            task, remembered = parts
-            update, remembered = worker.train(replace(task, model=reference), remembered)
-            shared.write(1 + number, update.model)
-            return replace(update, model={}), frozenset(update.model), remembered
-        if kind == "renew":
-            task, remembered = parts
-            return worker.renew(replace(task, model=reference), remembered)
-        if kind == "measure":
-            plan, part, rows = parts
-            return worker.measure(plan, part, [shared.read(row) for row in rows], reference)
-        where, start, stop = parts
-        return worker.outcomes(where, start, stop, reference)
+        match (kind, *parts):
+            case ("train", task, remembered):
+                ((update, remembered),) = worker.train([(replace(task, model=reference), remembered)])
+                shared.write(1 + number, update.model)
+                return replace(update, model={}), frozenset(update.model), remembered
+            case ("renew", task, remembered):
+                (renewed,) = worker.renew([(replace(task, model=reference), remembered)])
+                return renewed
+            case ("measure", plan, part, rows):
+                return worker.measure_part(plan, part, [shared.read(row) for row in rows], reference)
+            case ("outcomes", place, start, stop):
+                return worker.outcomes_of(place, start, stop, reference)
+            case _:
+                raise AssertionError(f"a job of no known kind: {kind}")
 
     return handle
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -53,27 +53,38 @@ class Worker:
         if clients is not None:
             self.data["clients"] = clients.data
 
-    def train(self, task: TrainTask, remembered: StoredState) -> tuple[ClientUpdate, StoredState]:
-        trim_heap()  # what the client before left; not after the last one: who measures now can use it
-        data, memory = self._data_of(task.client), recall(self.directory, remembered)
-        update, memory = train_client(self.model, task, data, self.settings, memory)
-        return update, store(self.directory, task.client, task.round, memory)
+    def train(self, jobs: Sequence[tuple[TrainTask, StoredState]]) -> Iterator[tuple[ClientUpdate, StoredState]]:
+        for task, remembered in jobs:
+            trim_heap()  # what the client before left; not after the last one: the estimators can use it
+            data, memory = self._data_of(task.client), recall(self.directory, remembered)
+            update, memory = train_client(self.model, task, data, self.settings, memory)
+            yield update, store(self.directory, task.client, task.round, memory)
 
-    def renew(self, task: RenewTask, remembered: StoredState) -> tuple[RenewalReport, StoredState]:
-        data, memory = self._data_of(task.client), recall(self.directory, remembered)
-        report, memory = renew_at_client(self.model, task, data, self.data["public"], self.settings, memory)
-        # Renewal changes probabilities only: the weights stay in the file they are in.
-        return report, replace(remembered, small=replace(memory, local_model=None, statistics={}))
+    def renew(self, jobs: Sequence[tuple[RenewTask, StoredState]]) -> Iterator[tuple[RenewalReport, StoredState]]:
+        for task, remembered in jobs:
+            data, memory = self._data_of(task.client), recall(self.directory, remembered)
+            report, memory = renew_at_client(self.model, task, data, self.data["public"], self.settings, memory)
+            # Renewal changes probabilities only: the weights stay in the file they are in.
+            yield report, replace(remembered, small=replace(memory, local_model=None, statistics={}))
 
-    def measure(self, plan: Plan, part: int, local: Sequence[Weights], reference: Weights) -> Measurements:
-        """One part of the Lipschitz estimate, for all local models."""
+    def measure(self, plan: Plan, local: Sequence[Weights], reference: Weights) -> list[Measurements]:
+        return [self.measure_part(plan, part, local, reference) for part in range(len(plan))]
+
+    def measure_part(self, plan: Plan, part: int, local: Sequence[Weights], reference: Weights) -> Measurements:
+        """Measure one part of the Lipschitz estimate, for all local models."""
         models = LoadedModels(self.spare, local)
         inputs, labels = self.data["public"].everything()
         return measure_part(plan, part, models, self.loaded(reference), inputs.to(self.device), labels.to(self.device))
 
-    def outcomes(self, place: Place, start: int, stop: int, model: Weights) -> Outcomes:
-        """How the model does on these rows of a data set."""
+    def outcomes(self, rows: Sequence[tuple[Place, int, int]], model: Weights) -> list[Outcomes]:
+        return [self.outcomes_of(*piece, model) for piece in rows]
+
+    def outcomes_of(self, place: Place, start: int, stop: int, model: Weights) -> Outcomes:
+        """Evaluate the model on these rows of a data set."""
         return outcomes(self.loaded(model), self.data[place].rows(start, stop))
+
+    def close(self) -> None:
+        """Nothing to end: everything happens in the caller's process."""
 
     def _data_of(self, client: int) -> Dataset:
         assert self.clients is not None, "clients of this machine are asked to work here"
