@@ -81,7 +81,7 @@ def test_group_norm_in_place_of_batch_norm() -> None:
     assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in engine.model.modules())
     assert any(isinstance(m, nn.GroupNorm) for m in engine.model.modules())
     _, reports = federate(settings, engine)
-    assert reports[-1].rho_used is not None
+    assert reports[-1].rho.used is not None
 
 
 def test_a_batch_that_fails_leaves_batchnorm_in_training_mode() -> None:

@@ -123,7 +123,7 @@ def test_a_client_whose_model_is_the_global_model_keeps_its_probabilities() -> N
     engine = engine_of(settings)
     before = start(settings, engine)
     after, report = run_round(before, settings, engine)
-    assert len(report.participants) == 1 and report.rho_used is None and report.bound is None
+    assert len(report.participants) == 1 and report.rho.used is None and report.bound is None
     np.testing.assert_array_equal(after.probabilities, before.probabilities)
 
 
@@ -318,7 +318,8 @@ def test_what_sampling_costs_is_counted() -> None:
 
 def test_diagnostics_measure_rho_for_any_scheme_and_count_it_apart() -> None:
     _, reports = federate(settings_of("fedavg", diagnostics={"lipschitz": True}))
-    assert reports[-1].rho_used is not None and reports[-1].rho_minimum is not None
+    rho = reports[-1].rho
+    assert rho.used is not None and rho.minimum is not None
     assert reports[-1].gradient_evaluations.sampling == 0
     assert reports[-1].gradient_evaluations.diagnostics == 4 * 32
     assert same_bits(

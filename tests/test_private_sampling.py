@@ -38,8 +38,7 @@ def test_probabilities_computed_at_the_client_equal_those_of_the_server(
             assert ours.probabilities.keys() == theirs.probabilities.keys()
             for k in ours.probabilities:
                 np.testing.assert_array_equal(ours.probabilities[k], theirs.probabilities[k])
-            values = (ours.rho_used, ours.rho_paper, ours.rho_minimum)
-            assert values == pytest.approx((theirs.rho_used, theirs.rho_paper, theirs.rho_minimum))
+            assert dataclasses.astuple(ours.rho) == pytest.approx(dataclasses.astuple(theirs.rho))
 
 
 PRIVATE = {"name": "isfl", "sampling": {"where": "client"}}

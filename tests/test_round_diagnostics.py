@@ -82,8 +82,8 @@ def test_the_gradient_square_is_that_of_the_expected_loss() -> None:
 def test_rho_of_the_rounds_is_ordered_and_the_bound_has_all_its_terms() -> None:
     _, reports = federate(settings_of("isfl", diagnostics={"bound": True}))
     for report in reports:
-        assert report.rho_minimum is not None and report.rho_paper is not None
-        assert report.rho_minimum <= report.rho_paper * (1 + 1e-9)
+        assert report.rho.minimum is not None and report.rho.paper is not None
+        assert report.rho.minimum <= report.rho.paper * (1 + 1e-9)
         bound = report.bound
         assert bound is not None and bound.phi.shape == (3,)
         assert min(bound.initial, bound.psi, bound.sampling) > 0
@@ -147,7 +147,7 @@ def test_a_report_of_a_private_deployment_has_no_bound_because_rho_is_unknown() 
     settings = settings_of(scheme, target={"kind": "uniform"}, training=SGD, diagnostics={"bound": True})
     _, reports = federate(settings, engine_of(settings, kind=Blind))
     for report in reports:
-        assert report.bound is None and report.rho_used is None
+        assert report.bound is None and report.rho.used is None
         assert report.drift is not None and report.gradient_square is not None
 
 

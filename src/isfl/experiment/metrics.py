@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isfl.federation.evaluation import Score
-from isfl.federation.round import RoundReport
+from isfl.federation.round_report import RoundReport
 from isfl.theory.arrays import Array
 
 
@@ -17,9 +17,9 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
     line: dict[str, Any] = {"round": report.round, **_accuracy(report)}
     line |= {
         "train_loss": report.train_loss,
-        "rho_used": report.rho_used,
-        "rho_paper": report.rho_paper,
-        "rho_minimum": report.rho_minimum,
+        "rho_used": report.rho.used,
+        "rho_paper": report.rho.paper,
+        "rho_minimum": report.rho.minimum,
         "drift": None if report.drift is None else asdict(report.drift),
         "gradient_square": report.gradient_square,
         "bound": None,

@@ -2,14 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 import torch
 
-from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, Weights
+from isfl.federation.interface import ModelFacts
+from isfl.federation.normalization import without
+from isfl.federation.settings import Settings
+from isfl.federation.values import (
+    ClientProfile,
+    ClientUpdate,
+    FederationState,
+    Refusal,
+    RenewalReport,
+    TrainTask,
+    Weights,
+)
 from isfl.theory.arrays import Array
 
 MOST_COST = 1e30
 """Larger than any number of seconds or gradients, and small enough to be added up."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What came of the answers of a round."""
+
+    admitted: Sequence[ClientUpdate]
+    """The updates to aggregate, ordered by client."""
+    refused: Mapping[int, str]
+    """Why other clients' answers are not used."""
+    counted: Sequence[ClientUpdate]
+    """All updates whose costs can be added up, admitted or not: they were paid for."""
+
+    def refusing_all(self, reason: str) -> Admission:
+        """Return the same answers with none admitted."""
+        refused = {**self.refused, **{update.client: reason for update in self.admitted}}
+        return replace(self, admitted=(), refused=refused)
+
+
+def admit(
+    tasks: Sequence[TrainTask],
+    answers: Sequence[ClientUpdate | Refusal],
+    state: FederationState,
+    settings: Settings,
+    facts: ModelFacts,
+) -> Admission:
+    """Decide which answers can be aggregated; each client is heard once."""
+    epochs = settings.training.local_epochs if settings.diagnostics.bound else None
+    expected = without(state.model, facts.statistics)
+    asked = {task.client for task in tasks}
+    ordered = sorted(answers, key=lambda answer: answer.client)
+    admitted: dict[int, ClientUpdate] = {}
+    refused: dict[int, str] = {}
+    for answer in ordered:
+        if answer.client not in asked:
+            refused[answer.client] = "was not asked"
+        elif isinstance(answer, Refusal):
+            refused[answer.client] = answer.reason
+        elif answer.client in admitted:
+            refused[answer.client] = "answered twice"
+        elif reason := update_refusal(answer, expected, int(state.sizes[answer.client]), epochs):
+            refused[answer.client] = reason
+        else:
+            admitted[answer.client] = answer
+    for client in sorted(asked - admitted.keys() - refused.keys()):
+        refused[client] = "did not answer"
+    return Admission(
+        admitted=[update for client, update in admitted.items() if client not in refused],
+        refused=refused,
+        counted=[answer for answer in ordered if isinstance(answer, ClientUpdate) and cost_refusal(answer) is None],
+    )
 
 
 def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, epochs: int | None) -> str | None:

@@ -105,7 +105,7 @@ def _bound(
     state: FederationState, admitted: Sequence[ClientUpdate], measured: Measured, settings: Settings, engine: Engine
 ) -> Bound | None:
     """Theorem 1 for the steps of this round, over the clients whose `rho` is known."""
-    known = np.isfinite(measured.rho_used) & np.isfinite(measured.lipschitz).any(axis=1)
+    known = np.isfinite(measured.rho.used) & np.isfinite(measured.lipschitz).any(axis=1)
     if not known.any():
         return None
     present = [update for update, ok in zip(admitted, known, strict=True) if ok]
@@ -123,7 +123,7 @@ def _bound(
         local_steps=len(norms),
         num_classes=len(target),
         weights=settings.scheme.aggregation.client_weights([u.num_samples for u in present]),
-        rho=measured.rho_used[known],
+        rho=measured.rho.used[known],
         gradient_norm=norms,
         variance=variances,
         mean_lipschitz=mean_lipschitz,

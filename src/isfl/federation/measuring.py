@@ -20,7 +20,7 @@ import numpy as np
 from isfl.federation.admission import renewal_refusal
 from isfl.federation.interface import Engine
 from isfl.federation.normalization import only
-from isfl.federation.sampling_rules.isfl import ImportanceSampling, renew
+from isfl.federation.sampling_rules.isfl import ImportanceSampling, Rho, renew
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientUpdate,
@@ -55,10 +55,9 @@ class Measured:
     """Lipschitz values of a round, per admitted client, and what follows from them."""
 
     lipschitz: Array
-    rho_used: Array
-    """(n,) `rho` of the probabilities in use; NaN where `L` or the probabilities are unknown. The same below."""
-    rho_paper: Array
-    rho_minimum: Array
+    """(n, C)."""
+    rho: Rho[Array]
+    """(n,) each, NaN where `L` or the probabilities in use are unknown."""
     cost: Lipschitz
 
 
@@ -70,12 +69,12 @@ def measure_and_renew(
     settings: Settings,
     engine: Engine,
 ) -> tuple[FederationState, Measured | None]:
-    """New probabilities (or what clients need to find them) for those who took part; others keep theirs.
+    """Find new probabilities (or what clients need to find them) for those who took part; others keep theirs.
 
     `observed` has the probabilities in use and the label mix of the clients whose may be seen.
     """
     rule = settings.importance_sampling
-    if not settings.measures_lipschitz and not settings.measures_at_client:
+    if not admitted or not (settings.measures_lipschitz or settings.measures_at_client):
         return new, None
     reference = state.model if rule is not None and rule.reference == "before" else new.model
     clients = [update.client for update in admitted]
@@ -85,7 +84,7 @@ def measure_and_renew(
         found = _at_server(admitted, reference, engine)
 
     seen = [i for i, k in enumerate(clients) if k in observed]
-    rho = np.full((3, len(clients)), np.nan)
+    rho = Rho(*np.full((3, len(clients)), np.nan))
     if seen:
         views = [observed[clients[i]] for i in seen]
         began = time.perf_counter()
@@ -97,7 +96,7 @@ def measure_and_renew(
             found.values[seen],
         )
         found = replace(found, seconds=found.seconds + time.perf_counter() - began)
-        rho[:, seen] = result.rho_used, result.rho_paper, result.rho_minimum
+        rho.used[seen], rho.paper[seen], rho.minimum[seen] = result.rho.used, result.rho.paper, result.rho.minimum
         if state.probabilities is not None:
             probabilities = state.probabilities.copy()
             probabilities[clients] = result.probabilities  # the server sees everybody where it solves for them
@@ -107,7 +106,7 @@ def measure_and_renew(
         known = np.isfinite(found.values).any(axis=1)
         rows[np.array(clients)[known]] = found.values[known]
         new = replace(new, lipschitz=rows)
-    return new, Measured(found.values, rho[0], rho[1], rho[2], found)
+    return new, Measured(found.values, rho, found)
 
 
 def _at_server(admitted: Sequence[ClientUpdate], reference: Weights, engine: Engine) -> Lipschitz:

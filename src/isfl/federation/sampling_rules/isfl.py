@@ -5,7 +5,7 @@ the client."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -72,16 +72,38 @@ class ImportanceSampling(SamplingRule):
         return np.asarray(renew(self, target[None], shares[None], first[None], lipschitz[None]).probabilities[0])
 
 
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Rho(Generic[Value]):
+    """The factor `rho` of Theorem 1, for three sets of probabilities: arrays over clients, or means over them."""
+
+    used: Value
+    """Of the probabilities that were in use."""
+    paper: Value
+    """Of the paper's solution (Theorem 3)."""
+    minimum: Value
+    """The smallest value there is, by the exact solver."""
+
+    def mean(self: Rho[Array]) -> Rho[float | None]:
+        """Return the means over the clients whose value is known, None where none is."""
+
+        def over_known(values: Array) -> float | None:
+            known = values[np.isfinite(values)]
+            return float(known.mean()) if len(known) else None
+
+        return Rho(over_known(self.used), over_known(self.paper), over_known(self.minimum))
+
+
 @dataclass(frozen=True)
 class Renewal:
     """For n clients: the probabilities they draw with next, and what the ones they used were worth."""
 
     probabilities: Array
     """(n, C)."""
-    rho_used: Array
-    """(n,) `rho` of the probabilities that were in use, NaN where `L` is unknown."""
-    rho_paper: Array
-    rho_minimum: Array
+    rho: Rho[Array]
+    """(n,) each, NaN where `L` is unknown."""
 
 
 def known_row(lipschitz: Array | None, client: int) -> Array | None:
@@ -107,7 +129,5 @@ def renew(rule: ImportanceSampling, target: Array, local: Array, used: Array, li
 
     return Renewal(
         probabilities=np.where(known[:, None], by_solver[rule.solver], used),
-        rho_used=factor(used),
-        rho_paper=factor(by_solver["paper"]),
-        rho_minimum=factor(by_solver["exact"]),
+        rho=Rho(factor(used), factor(by_solver["paper"]), factor(by_solver["exact"])),
     )

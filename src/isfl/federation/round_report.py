@@ -1,0 +1,149 @@
+"""Everything measured in a round, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isfl.federation.admission import Admission
+from isfl.federation.diagnostics import Diagnosis, Drift
+from isfl.federation.evaluation import ClassScores, Score
+from isfl.federation.measuring import Measured
+from isfl.federation.sampling_rules.isfl import Rho
+from isfl.federation.settings import Settings
+from isfl.federation.values import ClientUpdate, FederationState, Observation, TrainTask, payload_bytes
+from isfl.theory.arrays import Array
+from isfl.theory.bound import Bound
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Gradient evaluations or seconds, summed over clients, by what they were spent on."""
+
+    training: float
+    sampling: float
+    diagnostics: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Accuracy after a round."""
+
+    standard: ClassScores | None
+    """On D_S; None in rounds that are not evaluated."""
+    clients: Mapping[int, Score]
+    """On each client's own data."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """Everything measured in a round; None stands for what was not measured."""
+
+    round: int
+    num_clients: int
+    participants: tuple[int, ...]
+    refused: Mapping[int, str]
+    train_loss: float | None
+    standard: ClassScores | None
+    """None in rounds that are not evaluated."""
+    clients: Mapping[int, Score]
+    probabilities: Mapping[int, Array]
+    """What each client drew with in this round, or would have, as far as it may be seen."""
+    lipschitz: Mapping[int, Array]
+    """The values measured after this round's training, from which these clients' next probabilities follow."""
+    rho: Rho[float | None]
+    """Means over the clients whose `rho` is known."""
+    drift: Drift | None
+    gradient_square: float | None
+    bound: Bound | None
+    dropped_samples: int
+    gradient_evaluations: Cost
+    seconds: Cost
+    evaluation_seconds: float
+    bytes_up: int
+    bytes_down: int
+    wall_seconds: float = 0.0
+    """Of the whole round; set when it is over."""
+
+
+def report_of(
+    settings: Settings,
+    state: FederationState,
+    tasks: Sequence[TrainTask],
+    admission: Admission,
+    observed: Mapping[int, Observation],
+    measured: Measured | None,
+    theory: Diagnosis,
+    evaluation: Evaluation,
+) -> RoundReport:
+    """Put together what the steps of a round measured; `state` is the one before it."""
+    found = None if measured is None else measured.cost
+    refused = dict(admission.refused)
+    if found is not None:
+        refused |= {client: f"renewal: {reason}" for client, reason in found.refused.items()}
+    return RoundReport(
+        round=state.round + 1,
+        num_clients=len(state.sizes),
+        participants=tuple(task.client for task in tasks),
+        refused=refused,
+        train_loss=_mean_loss(admission.admitted),
+        standard=evaluation.standard,
+        clients=evaluation.clients,
+        probabilities={k: seen.probabilities for k, seen in observed.items()},
+        lipschitz=_lipschitz_by_client(admission.admitted, measured),
+        rho=Rho(None, None, None) if measured is None else measured.rho.mean(),
+        drift=theory.drift,
+        gradient_square=theory.gradient_square,
+        bound=theory.bound,
+        dropped_samples=0 if found is None else found.dropped,
+        gradient_evaluations=_gradient_evaluations(settings, admission.counted, measured, theory),
+        seconds=_seconds(settings, admission.counted, measured, theory),
+        evaluation_seconds=evaluation.seconds,
+        bytes_up=sum(map(payload_bytes, admission.counted)) + (0 if found is None else found.bytes_up),
+        bytes_down=sum(map(payload_bytes, tasks)) + (0 if found is None else found.bytes_down),
+    )
+
+
+def _gradient_evaluations(
+    settings: Settings, updates: Sequence[ClientUpdate], measured: Measured | None, theory: Diagnosis
+) -> Cost:
+    measuring = 0 if measured is None else measured.cost.evaluations
+    sampling, diagnostics = _booked(settings, measuring)
+    return Cost(
+        training=sum(u.training_evaluations for u in updates),
+        sampling=sum(u.sampling_evaluations for u in updates) + sampling,
+        diagnostics=diagnostics + theory.evaluations,
+    )
+
+
+def _seconds(settings: Settings, updates: Sequence[ClientUpdate], measured: Measured | None, theory: Diagnosis) -> Cost:
+    measuring = 0.0 if measured is None else measured.cost.seconds
+    sampling, diagnostics = _booked(settings, measuring)
+    return Cost(
+        training=sum(u.training_seconds for u in updates),
+        sampling=sum(u.sampling_seconds for u in updates) + sampling,
+        diagnostics=sum(u.diagnostic_seconds for u in updates) + diagnostics + theory.seconds,
+    )
+
+
+def _booked(settings: Settings, measuring: float) -> tuple[float, float]:
+    """Book the cost of Lipschitz values under (sampling, diagnostics): they are ISFL's price, else a diagnostic."""
+    return (measuring, 0) if settings.importance_sampling is not None else (0, measuring)
+
+
+def _lipschitz_by_client(admitted: Sequence[ClientUpdate], measured: Measured | None) -> dict[int, Array]:
+    """Return the Lipschitz values of the clients that have any."""
+    if measured is None:
+        return {}
+    rows = zip(admitted, measured.lipschitz, strict=True)
+    return {update.client: values for update, values in rows if np.isfinite(values).any()}
+
+
+def _mean_loss(updates: Sequence[ClientUpdate]) -> float | None:
+    """Return the training loss, weighted by the clients' numbers of samples."""
+    if not updates:
+        return None
+    return float(np.average([u.train_loss for u in updates], weights=[u.num_samples for u in updates]))
