@@ -1,6 +1,9 @@
-"""Names of the files in a run directory and in a directory of many runs. Every other module takes them from here."""
+"""Names of run directories and of the files in them. Every other module takes them from here."""
 
 from __future__ import annotations
+
+import time
+from pathlib import Path
 
 # ---------------------------------------------------------------- a run directory
 
@@ -42,3 +45,17 @@ COMPARISON = "comparison.png"
 """The picture of a comparison."""
 REPORT = "report.html"
 """The report of all runs."""
+
+# ---------------------------------------------------------------- where new directories go
+
+RUNS = Path("runs")
+"""Holds the directories that were not given a place."""
+
+
+def fresh_directory(name: str) -> Path:
+    """Return `runs/NAME-DATE`, which does not exist yet; a second one within the same second gets a number."""
+    base = RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isfl.cli.options import ConfigFile, Jobs, Overrides, Track
-from isfl.cli.output import fresh, resumable
+from isfl.cli.output import resumable
 from isfl.errors import UserError
+from isfl.layout import RUNS, fresh_directory
 
 if TYPE_CHECKING:
     from isfl.experiment.cells import Cell
@@ -38,7 +39,7 @@ def compare(
     settings = load_config(config, overrides or [])
     tracking = Tracking(track or [])
     names = [name.strip() for name in schemes.split(",") if name.strip()]
-    out = out or fresh(config.stem)
+    out = out or fresh_directory(config.stem)
     _compare(comparison_cells(settings, names, _numbers(seeds), out, variants or []), out, jobs, config.stem, tracking)
 
 
@@ -50,7 +51,7 @@ def demo(
     from isfl.experiment.compare import comparison_cells
     from isfl.experiment.demo import demo_config
 
-    out = out or fresh("demo")
+    out = out or fresh_directory("demo")
     schemes = ["fedavg", "uniform-is", "isfl", "calibrated"]
     _compare(comparison_cells(demo_config(), schemes, [0, 1, 2], out), out, jobs, "demo")
 
@@ -82,7 +83,7 @@ def reproduce(
 
     changes = [re.sub(r"[^\w.=-]+", "-", change) for change in overrides or []]
     name_of_setting = [name, scale, interpretation, *([f"K={clients}"] if clients else []), *changes]
-    out = out or Path("runs") / "-".join(name_of_setting)
+    out = out or RUNS / "-".join(name_of_setting)
     setting = setting_named(scale, interpretation, clients)
     cells = reproduction_cells(name, setting, _numbers(seeds), out, only, overrides or [])
     finish_reproduction(cells, out, jobs)
@@ -128,20 +129,15 @@ def finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str
     from isfl import layout
     from isfl.cli.terminal import cells_progress, print_table, say
     from isfl.experiment.cells import run_cells
-    from isfl.experiment.compare import summarise
-    from isfl.report.comparison import draw_comparison
-    from isfl.report.page import write_report
-    from isfl.report.table import HEADINGS, caption, table, write_summary
+    from isfl.report.comparison import write_comparison
+    from isfl.report.table import HEADINGS, caption, table
     from isfl.trackers.tracking import Tracking, tracked_cells
 
     tracking = tracking or Tracking([])
     with resumable(out), cells_progress(cells) as show, tracked_cells(tracking, cells, show) as watch:
         run_cells(cells, jobs, watch)
-    rows = summarise(cells)
-    write_summary(rows, out)
+    rows = write_comparison(cells, out)
     print_table(HEADINGS, table(rows), f"{title}, {cells[0].config.training.rounds} rounds", caption(rows))
-    runs = {row.scheme: [cell.out for cell in cells if cell.label == row.scheme] for row in rows}
-    say(f"picture: {draw_comparison(runs, out / layout.COMPARISON)}")
-    write_report([out], out / layout.REPORT)
+    say(f"picture: {out / layout.COMPARISON}")
     say(f"report: {out / layout.REPORT}")
     say(f"run directories: {out}/SCHEME/seed-N")

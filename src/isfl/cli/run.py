@@ -10,8 +10,9 @@ import typer
 from isfl.cli.flower import resume_on_flower, run_on_flower
 from isfl.cli.many import finish_comparison, finish_reproduction
 from isfl.cli.options import ConfigFile, Jobs, Overrides, Track
-from isfl.cli.output import fresh, resumable
+from isfl.cli.output import resumable
 from isfl.errors import UserError
+from isfl.layout import fresh_directory
 
 if TYPE_CHECKING:
     from isfl.problem.config import Config
@@ -50,7 +51,7 @@ def run(
         raise UserError("--connection is for --engine flower")
     settings = load_config(config, overrides or [])
     tracking = Tracking(track or [])
-    out = out or fresh(config.stem)
+    out = out or fresh_directory(config.stem)
     progress = run_progress(_title(settings), settings.training.rounds)
     with resumable(out), progress as show, tracked(tracking, settings, out, show) as on_round:
         if engine == "local":

@@ -1,4 +1,4 @@
-"""The picture of a comparison: who holds what, what is drawn instead, and what that does to accuracy."""
+"""What is shown of a comparison: its table, its picture and its report."""
 
 from __future__ import annotations
 
@@ -8,19 +8,37 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
+from isfl import layout
+from isfl.experiment.cells import Cell
+from isfl.experiment.compare import Summary, summarise
 from isfl.experiment.directory import told_when_full
 from isfl.files import write_whole
 from isfl.plotting import picture_of
 from isfl.report.curves import Labelled, draw_curves, seeds_of
+from isfl.report.page import write_report
 from isfl.report.pictures import drawn_by
 from isfl.report.reading import FoundRun, read_run
+from isfl.report.table import write_summary
 from isfl.theory.arrays import Array
 
 MOST_CLIENTS = 40
 
 
+def write_comparison(cells: Sequence[Cell], out: Path) -> list[Summary]:
+    """Write the table, the picture and the report of finished cells into `out`; return the rows of the table."""
+    rows = summarise(cells)
+    write_summary(rows, out)
+    runs = {row.scheme: [cell.out for cell in cells if cell.label == row.scheme] for row in rows}
+    draw_comparison(runs, out / layout.COMPARISON)
+    write_report([out], out / layout.REPORT)
+    return rows
+
+
 def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
-    """`runs`: scheme -> its run directories, one a seed. Writes a PNG and returns its path."""
+    """Draw who holds what, what is drawn instead, and what that does to accuracy; return the path of the PNG.
+
+    `runs` has the run directories of every scheme, one per seed.
+    """
     found = {scheme: [read_run(path) for path in paths] for scheme, paths in runs.items()}
     figure = Figure(figsize=(12, 6.4), layout="constrained")
     halves = figure.subfigures(2, 1, height_ratios=[1, 1.15])
