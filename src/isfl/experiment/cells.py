@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from isfl import layout
+from isfl.engines.local.executor import start_method
+from isfl.engines.local.worker import devices
 from isfl.engines.local.worker_pool import Handler, WorkerPool, cores
 from isfl.errors import UserError
 from isfl.experiment.directory import RunDirectory, read_lines, refuse_used, told_when_full
@@ -128,7 +130,8 @@ def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence
     if len(work) == 1:
         run_or_resume(*work[0], lambda line: watch(cells), processes)
     elif work:
-        pool = WorkerPool(min(processes, len(work)), _cell_worker)
+        # Forked where that is safe: spawned workers would import a caller's script that has no `__main__` guard.
+        pool = WorkerPool(min(processes, len(work)), _cell_worker, method=start_method(devices(1)[0]))
         try:
             for _ in pool.run(work, lambda: watch(cells)):
                 pass
