@@ -44,7 +44,7 @@ def prepare(config: Config) -> Problem:
     labels = source.train.labels.numpy()
     if config.flower.own_data:
         public = source.train.subset(public_set(labels, config.data.public, config.seed, config.data.public_from))
-        return Problem(_model(config, source), None, public, source.test, source.class_names)
+        return Problem(model_of(config, source), None, public, source.test, source.class_names)
     parts = partition(config.split, labels, config.data.public, config.seed, config.data.public_from)
     bounds = np.cumsum([0, *(len(indices) for indices in parts.clients)])
     clients = Population(source.train.subset(np.concatenate(parts.clients)), bounds)
@@ -52,10 +52,11 @@ def prepare(config: Config) -> Problem:
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
         clients = Population(clients.data, bounds[[0, -1]])
     public = source.train.subset(parts.public)
-    return Problem(_model(config, source), clients, public, source.test, source.class_names)
+    return Problem(model_of(config, source), clients, public, source.test, source.class_names)
 
 
-def _model(config: Config, source: Source) -> nn.Module:
+def model_of(config: Config, source: Source) -> nn.Module:
+    """Return the model that a configuration names, for the data of `source`."""
     model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
     check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
     if config.training.initial_models == "independent":
