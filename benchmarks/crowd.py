@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.parts import MeasureError
 from benchmarks.process_tree import MemoryPeak, Tree, subreaper
 from isfl import layout
-from isfl.experiment.directory import read_lines
+from isfl.lines import read_lines
 
 MOST_BYTES = 1.5e9
 MOST_GROWTH = 1.1

@@ -15,7 +15,7 @@ from benchmarks.parts import MeasureError
 from benchmarks.process_tree import MemoryPeak, Tree, subreaper
 from isfl import layout
 from isfl.engines.flower.processes import environment
-from isfl.experiment.directory import read_lines
+from isfl.lines import read_lines
 
 CONFIG = """
 scheme = "isfl"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from isfl import layout
-from isfl.experiment.directory import read_lines
 from isfl.files import read_object
+from isfl.lines import read_lines
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results/bound", ROOT / "docs/theory.md"

@@ -23,8 +23,8 @@ from typing import Any
 
 from isfl import layout
 from isfl.experiment.cells import Cell, planned_cells
-from isfl.experiment.directory import read_lines
 from isfl.files import read_object, write_whole
+from isfl.lines import read_lines
 from isfl.report.reproduction import write_reproduction
 
 ROOT = Path(__file__).parent.parent

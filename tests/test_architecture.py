@@ -14,6 +14,7 @@ ROOMS = [
     "errors",
     "files",
     "layout",
+    "lines",
     "schema",
     "randomness",
     "theory",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from isfl.engines.local.executor import start_method
 from isfl.engines.local.worker import devices
 from isfl.engines.local.worker_pool import Handler, WorkerPool, cores
 from isfl.errors import UserError
-from isfl.experiment.directory import RunDirectory, read_lines, refuse_used, told_when_full
+from isfl.experiment.directory import RunDirectory, refuse_used, told_when_full
 from isfl.files import appear, write_whole
+from isfl.lines import LineReader
 from isfl.problem.config import Config, config_from
 
 
@@ -35,7 +37,11 @@ class Cell:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What it has written so far; the run directory is the only channel between processes."""
-        return read_lines(self.out / layout.METRICS)
+        return self._reader.read()
+
+    @cached_property
+    def _reader(self) -> LineReader:
+        return LineReader(self.out / layout.METRICS)
 
     @property
     def complete(self) -> bool:

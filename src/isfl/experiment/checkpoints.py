@@ -13,7 +13,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from isfl import layout
+from isfl.experiment.growing import Prefix, check_prefix
 from isfl.federation.client_state import StoredState
 from isfl.federation.values import ClientMemory, FederationState, ServerMemory, Weights
 from isfl.files import write_whole
@@ -34,8 +35,8 @@ FORMAT = 3
 class Checkpoint:
     state: FederationState
     client_states: dict[int, StoredState]
-    lengths: dict[str, int]
-    """Bytes of each growing file that belong to the rounds so far."""
+    files: dict[str, Prefix]
+    """The part of each growing file that belongs to the rounds so far."""
     config: str
     """SHA-256 of the configuration."""
 
@@ -49,10 +50,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
         "format": FORMAT,
         "round": number,
         "config": checkpoint.config,
-        "files": {
-            name: {"bytes": length, "sha256": _prefix_digest(run / name, length)}
-            for name, length in checkpoint.lengths.items()
-        },
+        "files": {name: asdict(prefix) for name, prefix in checkpoint.files.items()},
         "clients": {
             str(k): {"file": memory.file, "sha256": memory.sha256}
             for k, memory in checkpoint.client_states.items()
@@ -88,28 +86,22 @@ def _read(run: Path, manifest_file: Path) -> Checkpoint:
     described = {key: value for key, value in manifest.items() if key != "sha256"}
     if manifest["format"] != FORMAT or _digest(described, content) != manifest["sha256"]:
         raise ValueError("its checksum does not match")
-    for name, prefix in manifest["files"].items():
-        if _prefix_digest(run / name, prefix["bytes"]) != prefix["sha256"]:
-            raise ValueError(f"{name} is not what it was")
+    files = {name: Prefix(**prefix) for name, prefix in manifest["files"].items()}
+    for name, prefix in files.items():
+        check_prefix(run / name, prefix)
     state, client_states = unpack(load(content))
     for k, kept in manifest["clients"].items():
         stored = (run / layout.CLIENTS / kept["file"]).read_bytes()
         if hashlib.sha256(stored).hexdigest() != kept["sha256"]:
             raise ValueError(f"{layout.CLIENTS}/{kept['file']} is not what it was")
         client_states[int(k)] = replace(client_states.get(int(k), StoredState()), **kept)
-    lengths = {name: prefix["bytes"] for name, prefix in manifest["files"].items()}
-    return Checkpoint(state, client_states, lengths, manifest["config"])
+    return Checkpoint(state, client_states, files, manifest["config"])
 
 
 def _digest(described: Mapping[str, object], content: bytes) -> str:
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     digest.update(content)
     return digest.hexdigest()
-
-
-def _prefix_digest(file: Path, length: int) -> str:
-    with file.open("rb") as stream:
-        return hashlib.sha256(stream.read(length)).hexdigest()
 
 
 def _keep(run: Path, manifests: Sequence[Path]) -> None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
@@ -27,6 +28,7 @@ from safetensors.torch import save
 from isfl import kernels, layout
 from isfl.errors import UserError
 from isfl.experiment.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint
+from isfl.experiment.growing import GrowingFile
 from isfl.federation.client_state import StoredState
 from isfl.federation.values import FederationState, Weights
 from isfl.files import appear, read_object, write_whole
@@ -52,7 +54,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metrics, self.probabilities = (path / name for name in layout.GROWING)
+        self._growing = {name: GrowingFile(path / name) for name in layout.GROWING}
         self.model = path / layout.MODEL
 
     @classmethod
@@ -129,14 +131,13 @@ class RunDirectory:
     def restore(self) -> Checkpoint | None:
         """The last whole checkpoint; lines of later rounds are cut off, they will be written again."""
         checkpoint = latest_checkpoint(self.path)
-        if checkpoint is not None and checkpoint.config != self._config_digest():
+        if checkpoint is not None and checkpoint.config != self._config_digest:
             raise UserError(
                 f"{self.path}: {layout.CONFIG} is not the configuration its checkpoints were written with; put it "
                 "back, or start a new run"
             )
-        for name in layout.GROWING:
-            (self.path / name).touch()
-            os.truncate(self.path / name, checkpoint.lengths[name] if checkpoint else 0)
+        for name, file in self._growing.items():
+            file.cut(checkpoint.files[name].bytes if checkpoint else 0)
         return checkpoint
 
     def record(
@@ -148,21 +149,16 @@ class RunDirectory:
     ) -> None:
         """All of a round: its lines, then its checkpoint. Ctrl-C waits until it is done."""
         with uninterrupted(), told_when_full(self.path):
-            self._append(self.metrics, metrics)
-            self._append(self.probabilities, probabilities)
-            lengths = {name: (self.path / name).stat().st_size for name in layout.GROWING}
-            save_checkpoint(self.path, Checkpoint(state, dict(client_states), lengths, self._config_digest()))
+            self._growing[layout.METRICS].append(metrics)
+            self._growing[layout.PROBABILITIES].append(probabilities)
+            files = {name: file.prefix for name, file in self._growing.items()}
+            save_checkpoint(self.path, Checkpoint(state, dict(client_states), files, self._config_digest))
 
     def finish(self, weights: Weights) -> None:
         with uninterrupted(), told_when_full(self.path):
             write_whole(self.model, save({name: value.contiguous() for name, value in weights.items()}))
 
-    def _append(self, file: Path, line: Mapping[str, Any]) -> None:
-        with file.open("ab") as stream:
-            stream.write((json.dumps(line, allow_nan=False) + "\n").encode())
-            stream.flush()
-            os.fsync(stream.fileno())
-
+    @cached_property
     def _config_digest(self) -> str:
         return hashlib.sha256((self.path / layout.CONFIG).read_bytes()).hexdigest()
 
@@ -216,14 +212,6 @@ def refuse_used(path: Path) -> None:
         raise UserError(f"{path}: cannot be used as a run directory ({error.strerror})") from None
     if used:
         raise UserError(f"{path}: exists and is not empty; give another --out, remove it, or use isfl resume")
-
-
-def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The complete lines of a file that may still be growing; none if it is not there yet."""
-    if not file.exists():
-        return []
-    text = file.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def environment() -> dict[str, Any]:

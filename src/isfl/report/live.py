@@ -15,7 +15,7 @@ from isfl import layout
 from isfl.errors import UserError
 from isfl.report.content import content_of
 from isfl.report.page import as_json, page
-from isfl.report.reading import FoundRun, find_runs, run_directories, under_way
+from isfl.report.reading import FoundRun, Readers, find_runs, run_directories, under_way
 
 LOOPBACK = "127.0.0.1"
 DATA = "/data.json"
@@ -33,6 +33,7 @@ class Viewer:
         self._lock = threading.Lock()
         self._seen: object = None
         self._next = 0.0
+        self._readers: Readers = {}
         self.runs: list[FoundRun] = []
         self.content: dict[str, Any] = {}
         self.tag = ""
@@ -45,7 +46,7 @@ class Viewer:
             if began < self._next or (seen := _fingerprint(self.paths)) == self._seen:
                 return
             try:
-                self.runs, refused = find_runs(self.paths)
+                self.runs, refused = find_runs(self.paths, self._readers)
             except UserError:
                 if not self.runs:
                     raise

@@ -16,6 +16,7 @@ import numpy as np
 
 from isfl import layout
 from isfl.errors import UserError
+from isfl.lines import LineReader
 from isfl.theory.arrays import Array
 
 SIGNS = (layout.CONFIG, layout.METRICS)
@@ -82,8 +83,12 @@ class FoundRun:
         return [line for line in self.lines if line.get("accuracy_standard") is not None]
 
 
-def find_runs(paths: Sequence[Path]) -> tuple[list[FoundRun], list[str]]:
-    """Every run in or below the given directories, and a line for each that shows nothing.
+Readers = dict[Path, LineReader]
+"""By file: who looks at runs again and again keeps them, so that no line is parsed twice."""
+
+
+def find_runs(paths: Sequence[Path], readers: Readers | None = None) -> tuple[list[FoundRun], list[str]]:
+    """Return every run in or below the given directories, and a line for each that shows nothing.
 
     Raises `UserError` where there is nothing to show at all.
     """
@@ -96,7 +101,7 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[FoundRun], list[str]]:
                 continue
             seen.add(path.resolve())
             try:
-                runs.append(read_run(path, given, label))
+                runs.append(read_run(path, given, label, readers))
             except UserError as error:
                 refused.append(str(error))
     if not runs:
@@ -104,16 +109,18 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[FoundRun], list[str]]:
     return _told_apart(runs), refused
 
 
-def read_run(path: Path, given: Path | None = None, label: str | None = None) -> FoundRun:
-    """One run directory."""
+def read_run(
+    path: Path, given: Path | None = None, label: str | None = None, readers: Readers | None = None
+) -> FoundRun:
+    """Return what one run directory tells."""
     if not path.is_dir():
         raise UserError(f"{path}: no such directory")
     if not any((path / name).exists() for name in SIGNS):
         raise UserError(f"{path}: not a run directory (it has neither {' nor '.join(SIGNS)})")
     problems: list[str] = []
     config, environment, split = (_object(path / name, problems) for name in layout.DESCRIPTION)
-    lines = _lines(path / layout.METRICS, problems)
-    probabilities = _lines(path / layout.PROBABILITIES, problems)
+    known = {} if readers is None else readers
+    lines, probabilities = (_lines(path / name, known, problems) for name in layout.GROWING)
     if not config and not lines:
         raise UserError(f"{path}: nothing in it can be read ({'; '.join(problems) or 'its files are empty'})")
     rounds = _whole(_part(config, "training").get("rounds"))
@@ -223,25 +230,14 @@ def _object(file: Path, problems: list[str]) -> dict[str, Any]:
     return {}
 
 
-def _lines(file: Path, problems: list[str]) -> list[dict[str, Any]]:
-    """Whole lines up to the first that cannot be read; a half line at the end is one that is being written."""
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+def _lines(file: Path, readers: Readers, problems: list[str]) -> list[dict[str, Any]]:
+    """Return the complete lines up to the first damaged one; half a line at the end is still being written."""
+    reader = readers.setdefault(file, LineReader(file))
+    found = reader.read()
+    if not file.exists():
         problems.append(f"{file.name} is missing")
-        return []
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        if not line.endswith("\n"):
-            break
-        try:
-            content = json.loads(line)
-        except ValueError:
-            content = None
-        if not isinstance(content, dict) or content.get("round") != len(found) + 1:
-            problems.append(f"{file.name}: line {number} is damaged; what follows it is not shown")
-            break
-        found.append(content)
+    if reader.damaged is not None:
+        problems.append(f"{file.name}: line {reader.damaged} is damaged; what follows it is not shown")
     return found
 
 
