@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from isfl.engines.flower.wire import NUMBERS, WireError, decode, encode
+from isfl.engines.flower.wire import NUMBERS, decode, encode
 from isfl.errors import UserError
 from isfl.federation import run_round, start
+from isfl.federation.codec import CodecError
 from isfl.federation.values import ClientProfile
 from tests.grids import MEASURED_AT_CLIENT, config_of, engine_of, federation_of, rounds
 
@@ -135,11 +136,11 @@ def test_a_client_that_does_not_tell_the_counts_it_should_ends_the_run_with_a_wo
         start(config, engine_of(config, federation_of(tmp_path, meddle=meddle)))
 
 
-def test_wrong_values_are_wire_errors() -> None:
-    with pytest.raises(WireError, match="lacks the record"):
+def test_wrong_values_are_refused_by_name() -> None:
+    with pytest.raises(CodecError, match="lacks the record"):
         decode(ClientProfile, RecordDict())
     profile = encode(ClientProfile(0, 5, np.array([2.0, 3.0])))
     json.dumps(dict(profile[NUMBERS]))  # numbers only
     profile[NUMBERS] = ConfigRecord({"client": 0, "num_samples": 5, "class_counts": ["two"]})
-    with pytest.raises(WireError, match="'class_counts' is list"):
+    with pytest.raises(CodecError, match="'class_counts' is list"):
         decode(ClientProfile, profile)

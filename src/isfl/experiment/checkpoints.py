@@ -1,10 +1,11 @@
-"""Checkpoints: the state after a round, whole on disk or not there at all.
+"""Checkpoints: the state after a round, complete on disk or absent.
 
-A checkpoint is two files: `round-N.safetensors` with every tensor and array, and `round-N.json` with the configuration
+A checkpoint is two files: `round-N.safetensors` with every part of the state, and `round-N.json` with the configuration
 it belongs to, the length and SHA-256 of the growing files so far, and a SHA-256 of all of that and the tensors. Each is
-written under a temporary name, synced and renamed, the JSON last: where it stands, the checkpoint is complete. The last
-two are kept, so that a damaged one can be passed over. Weights that clients remember stay in the files their engine
-wrote (`clients/`); the JSON names them, with their SHA-256. No pickle: nothing executes on reading.
+written under a temporary name, synced and renamed, the JSON last: where it exists, the checkpoint is complete. The last
+two are kept, so that a damaged one can be skipped. Models that clients remember stay in the files their engine wrote;
+the JSON names them, with their SHA-256. `federation/codec.py` turns values into tensors: no pickle, nothing executes on
+reading.
 """
 
 from __future__ import annotations
@@ -15,24 +16,28 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import torch
 from safetensors.torch import load, save
-from torch import Tensor
 
 from isfl import layout
+from isfl.errors import UserError
 from isfl.experiment.growing import Prefix, check_prefix
 from isfl.federation.client_state import StoredState
-from isfl.federation.values import ClientMemory, FederationState, ServerMemory, Weights
+from isfl.federation.codec import encode, from_tensors, parts_of, split, to_tensors, without_models
+from isfl.federation.values import ClientMemory, FederationState, Weights
 from isfl.files import write_whole
 
 KEPT = 2
-FORMAT = 3
+FORMAT = 4
+STATE = "state"
+"""Begins the names of the state's tensors; those of a client begin with its number. A colon follows."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """All that a run needs to go on after a round."""
+
     state: FederationState
     client_states: dict[int, StoredState]
     files: dict[str, Prefix]
@@ -42,19 +47,19 @@ class Checkpoint:
 
 
 def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint of a round into `run/checkpoints`, then remove all but the last two."""
+    """Write the checkpoint of a round to a run directory, then remove all but the last two."""
     directory, number = run / layout.CHECKPOINTS, checkpoint.state.round
     directory.mkdir(exist_ok=True)
-    content = save(pack(checkpoint.state, checkpoint.client_states))
+    content = save(_tensors(checkpoint))
     described = {
         "format": FORMAT,
         "round": number,
         "config": checkpoint.config,
         "files": {name: asdict(prefix) for name, prefix in checkpoint.files.items()},
         "clients": {
-            str(k): {"file": memory.file, "sha256": memory.sha256}
-            for k, memory in checkpoint.client_states.items()
-            if memory.file is not None
+            str(k): {"file": stored.file, "sha256": stored.sha256}
+            for k, stored in checkpoint.client_states.items()
+            if stored.file is not None
         },
     }
     write_whole(directory / f"round-{number:05d}.safetensors", content)
@@ -64,13 +69,15 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
 
 
 def latest_checkpoint(run: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are passed over with a warning and removed."""
+    """Return the newest complete checkpoint; skip damaged ones with a warning and remove them."""
     directory = run / layout.CHECKPOINTS
     candidates = sorted(directory.glob("round-*.json"), reverse=True)
     for i, manifest_file in enumerate(candidates):
         try:
             checkpoint = _read(run, manifest_file)
-        except Exception as error:  # damage has many faces; whatever it is, the one before may be whole
+        except UserError:
+            raise
+        except Exception as error:  # damage has many forms; whatever it is, the one before may be complete
             rest = "going back to the one before" if i + 1 < len(candidates) else "beginning again"
             warnings.warn(f"{manifest_file.stem} is damaged ({error}); {rest}", stacklevel=2)
         else:
@@ -84,28 +91,37 @@ def _read(run: Path, manifest_file: Path) -> Checkpoint:
     manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
     content = manifest_file.with_suffix(".safetensors").read_bytes()
     described = {key: value for key, value in manifest.items() if key != "sha256"}
-    if manifest["format"] != FORMAT or _digest(described, content) != manifest["sha256"]:
+    if _digest(described, content) != manifest["sha256"]:
         raise ValueError("its checksum does not match")
+    if manifest["format"] != FORMAT:
+        raise UserError(
+            f"{run}: its checkpoints have format {manifest['format']}, this version of isfl resumes format {FORMAT}; "
+            f"resume with the version named in {layout.ENVIRONMENT}, or start a new run"
+        )
     files = {name: Prefix(**prefix) for name, prefix in manifest["files"].items()}
     for name, prefix in files.items():
         check_prefix(run / name, prefix)
-    state, client_states = unpack(load(content))
+    state, memories = _values(load(content))
+    client_states = {k: StoredState(memory) for k, memory in memories.items()}
     for k, kept in manifest["clients"].items():
-        stored = (run / layout.CLIENTS / kept["file"]).read_bytes()
-        if hashlib.sha256(stored).hexdigest() != kept["sha256"]:
-            raise ValueError(f"{layout.CLIENTS}/{kept['file']} is not what it was")
+        _check_client_file(run, **kept)
         client_states[int(k)] = replace(client_states.get(int(k), StoredState()), **kept)
     return Checkpoint(state, client_states, files, manifest["config"])
 
 
-def _digest(described: Mapping[str, object], content: bytes) -> str:
+def _check_client_file(run: Path, file: str, sha256: str) -> None:
+    if hashlib.sha256((run / layout.CLIENTS / file).read_bytes()).hexdigest() != sha256:
+        raise ValueError(f"{layout.CLIENTS}/{file} is not what it was")
+
+
+def _digest(described: Mapping[str, Any], content: bytes) -> str:
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     digest.update(content)
     return digest.hexdigest()
 
 
 def _keep(run: Path, manifests: Sequence[Path]) -> None:
-    """Remove everything that belongs to no kept checkpoint, also what a killed process left half done."""
+    """Remove everything that belongs to no kept checkpoint, also incomplete files of a killed process."""
     stems = {file.stem for file in manifests}
     for file in (run / layout.CHECKPOINTS).glob("round-*"):
         if file.stem not in stems or file.suffix == ".tmp":
@@ -118,59 +134,25 @@ def _keep(run: Path, manifests: Sequence[Path]) -> None:
 
 
 def _client_files(manifest: Path) -> set[str]:
-    """What a checkpoint names; nothing, if it cannot be read: then it is damaged and will be passed over."""
+    """Return the files a checkpoint names; none if it cannot be read: then it is damaged and will be skipped."""
     try:
         return {kept["file"] for kept in json.loads(manifest.read_text(encoding="utf-8"))["clients"].values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
 
 
-def pack(state: FederationState, client_states: Mapping[int, StoredState]) -> Weights:
-    """State and the small part of client_states as one flat dictionary of tensors; what is None is left out."""
-    flat: Weights = {"state/round": torch.tensor(state.round)}
-    _put(flat, "state/model", state.model)
-    _put(flat, "state/first", state.server.first)
-    _put(flat, "state/second", state.server.second)
-    for name in ("target", "sizes", "counts", "probabilities", "lipschitz"):
-        _put_array(flat, f"state/{name}", getattr(state, name))
-    for k, memory in ((k, remembered.small) for k, remembered in client_states.items()):
-        _put_array(flat, f"client/{k}/probabilities", memory.probabilities)
-    return flat
+def _tensors(checkpoint: Checkpoint) -> Weights:
+    """Return the state and the client memories without their models as one dictionary."""
+    named = {STATE: encode(checkpoint.state)}
+    named |= {str(k): split(stored.small)[1] for k, stored in checkpoint.client_states.items()}
+    return {f"{name}:{key}": tensor for name, parts in named.items() for key, tensor in to_tensors(parts).items()}
 
 
-def unpack(flat: Mapping[str, Tensor]) -> tuple[FederationState, dict[int, StoredState]]:
-    """The inverse of `pack`."""
-
-    def array(name: str) -> np.ndarray | None:
-        return flat[name].numpy() if name in flat else None
-
-    target, sizes = array("state/target"), array("state/sizes")
-    assert target is not None and sizes is not None
-    state = FederationState(
-        round=int(flat["state/round"]),
-        model=_take(flat, "state/model"),
-        target=target,
-        sizes=sizes,
-        counts=array("state/counts"),
-        probabilities=array("state/probabilities"),
-        lipschitz=array("state/lipschitz"),
-        server=ServerMemory(_take(flat, "state/first"), _take(flat, "state/second")),
-    )
-    client_states = {}
-    for k in sorted({int(name.split("/")[1]) for name in flat if name.startswith("client/")}):
-        client_states[k] = StoredState(ClientMemory(probabilities=array(f"client/{k}/probabilities")))
-    return state, client_states
-
-
-def _put(flat: Weights, prefix: str, weights: Weights) -> None:
-    flat.update({f"{prefix}/{name}": value.contiguous().clone() for name, value in weights.items()})
-
-
-def _put_array(flat: Weights, name: str, array: np.ndarray | None) -> None:
-    if array is not None:
-        flat[name] = torch.from_numpy(np.ascontiguousarray(array))
-
-
-def _take(flat: Mapping[str, Tensor], prefix: str) -> Weights:
-    start = f"{prefix}/"
-    return {name.removeprefix(start): value for name, value in flat.items() if name.startswith(start)}
+def _values(tensors: Weights) -> tuple[FederationState, dict[int, ClientMemory]]:
+    """Return what `_tensors` was made of."""
+    named: dict[str, Weights] = {STATE: {}}
+    for key, tensor in tensors.items():
+        name, _, path = key.partition(":")
+        named.setdefault(name, {})[path] = tensor
+    state = from_tensors(FederationState, named.pop(STATE))
+    return state, {int(k): without_models(ClientMemory, parts_of(ClientMemory, parts)) for k, parts in named.items()}

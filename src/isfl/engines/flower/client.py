@@ -21,9 +21,10 @@ from isfl.data.held import load_held
 from isfl.data.normalize import normalized
 from isfl.data.transforms import check_transforms
 from isfl.engines.flower.node import Node, memory_folder, node_of, recall, remember, told_first
-from isfl.engines.flower.wire import WireError, arrays_of, decode, encode, weights_of
+from isfl.engines.flower.wire import arrays_of, decode, encode, weights_of
 from isfl.errors import UserError
 from isfl.federation.client import introduce, renew_at_client, train_client
+from isfl.federation.codec import CodecError
 from isfl.federation.evaluation import outcomes, score
 from isfl.federation.preparation import prepared
 from isfl.federation.settings import NoisedTarget
@@ -68,7 +69,7 @@ def client_app(node: Callable[[Context], Node] = lambda context: node_of(context
         torch.set_num_threads(1)  # part of a result's bits
         try:
             reply = work(_visit(node(context), message.content), message.content)
-        except (UserError, WireError) as error:
+        except (UserError, CodecError) as error:
             reply = RecordDict({PROBLEM: ConfigRecord({"reason": str(error)})})
         return Message(reply, reply_to=message)
 
@@ -145,7 +146,7 @@ def _check_addressee(visit: Visit, client: int) -> None:
 def _visit(node: Node, records: RecordDict) -> Visit:
     head = records.get(HEAD)
     if not isinstance(head, ConfigRecord) or not {"config", "run", "classes", "shape"} <= head.keys():
-        raise WireError(f"the message lacks the record {HEAD!r}")
+        raise CodecError(f"the message lacks the record {HEAD!r}")
     run, text = str(head["run"]), str(head["config"])
     config = _config(text)
     if config.flower.own_data:
@@ -167,7 +168,7 @@ def _visit(node: Node, records: RecordDict) -> Visit:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise WireError(f"the record {HEAD!r} has a {type(value).__name__} where a list should be")
+        raise CodecError(f"the record {HEAD!r} has a {type(value).__name__} where a list should be")
     return value
 
 
@@ -176,7 +177,7 @@ def _config(text: str) -> Config:
     try:
         raw = json.loads(text)
     except ValueError:
-        raise WireError("the configuration in the message is not JSON") from None
+        raise CodecError("the configuration in the message is not JSON") from None
     return config_from(raw, "the server's configuration")
 
 

@@ -12,8 +12,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 from isfl.engines.flower.client import PROBLEM
-from isfl.engines.flower.wire import WireError, decode
+from isfl.engines.flower.wire import decode
 from isfl.errors import UserError
+from isfl.federation.codec import CodecError
 
 PAUSES = (0.05, 1.0)
 """Seconds between two looks for answers: short at first, longer and longer while none comes."""
@@ -112,7 +113,7 @@ def read(kind: type[Kind], answer: Answer) -> Kind | str:
         return answer
     try:
         return decode(kind, answer)
-    except WireError as error:
+    except CodecError as error:
         return str(error)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isfl.errors import UserError
-from isfl.federation.client_state import memory_bytes, memory_from
+from isfl.federation.codec import from_bytes, to_bytes
 from isfl.federation.values import ClientMemory
 from isfl.files import write_whole
 
@@ -107,7 +107,7 @@ def _own_folder(node: Node) -> Path:
 def remember(node: Node, run: str, round: int, memory: ClientMemory) -> None:
     """Keep a memory as it is after this round; a round that is done again replaces it."""
     folder = memory_folder(node, run, make=True)
-    write_whole(folder / f"round-{round:06d}.safetensors", memory_bytes(memory))
+    write_whole(folder / f"round-{round:06d}.safetensors", to_bytes(memory))
     files = sorted(folder.glob("round-*.safetensors"))
     later = [file for file in files if _round(file) > round]  # the server went back: they never happened
     for old in [*later, *files[: len(files) - len(later)][:-ROUNDS_KEPT]]:
@@ -119,7 +119,7 @@ def recall(node: Node, run: str, upto: int) -> ClientMemory:
     files = sorted(memory_folder(node, run).glob("round-*.safetensors"), reverse=True)
     for file in files:
         if _round(file) <= upto:
-            return memory_from(file.read_bytes())
+            return from_bytes(ClientMemory, file.read_bytes())
     return ClientMemory()
 
 
