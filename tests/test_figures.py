@@ -19,11 +19,11 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from isfl.errors import UserError
+from isfl.experiment.columns import band_of
 from isfl.experiment.run import run
 from isfl.plotting import styles_of
 from isfl.problem.config import config_from
 from isfl.report import figures, pictures, sweeps
-from isfl.report.curves import band_of
 from isfl.report.reading import FoundRun, find_runs, told_apart
 from isfl.report.split import convergence_and_split, federation
 

@@ -6,11 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from isfl.errors import UserError
+from isfl.experiment import columns
 from isfl.experiment.cells import Cell
 from isfl.problem.config import Config, apply, config_from
 
@@ -70,41 +68,26 @@ def _variant(text: str) -> tuple[str, list[str]]:
 
 
 def summarise(cells: Sequence[Cell]) -> list[Summary]:
-    """One row a label, in the order the labels were given."""
+    """Return one row per label, in the order the labels were given."""
     rows = []
     for label in dict.fromkeys(cell.label for cell in cells):
         runs = [cell.lines for cell in cells if cell.label == label]
-        worst, worst_spread = spread([lines[-1]["worst_client_accuracy"] for lines in runs])
-        seconds = [line["seconds"] for lines in runs for line in lines]
+        standard, standard_spread = columns.final_spread(runs, "accuracy_standard")
+        global_, global_spread = columns.final_spread(runs, "accuracy_global")
+        worst, worst_spread = columns.final_spread(runs, "worst_client_accuracy")
         rows.append(
             Summary(
                 scheme=label,
                 seeds=len(runs),
+                standard=standard,
+                standard_spread=standard_spread,
+                global_=global_,
+                global_spread=global_spread,
                 worst_client=worst,
                 worst_client_spread=worst_spread,
-                seconds=sum(s["training"] + s["sampling"] for s in seconds) / len(runs),
-                standard_by_seed=tuple(100 * lines[-1]["accuracy_standard"] for lines in runs),
-                **final_numbers(runs),
+                extra_gradients=columns.extra_gradients(runs),
+                seconds=columns.mean_seconds(runs),
+                standard_by_seed=tuple(100 * columns.last(lines, "accuracy_standard") for lines in runs),
             )
         )
     return rows
-
-
-def final_numbers(runs: Sequence[list[dict[str, Any]]]) -> dict[str, float]:
-    """Accuracies of the last round over seeds, with their spread, and what sampling cost, all in percent."""
-    standard, standard_spread = spread([lines[-1]["accuracy_standard"] for lines in runs])
-    global_, global_spread = spread([lines[-1]["accuracy_global"] for lines in runs])
-    gradients = [line["gradient_evaluations"] for lines in runs for line in lines]
-    return {
-        "standard": standard,
-        "standard_spread": standard_spread,
-        "global_": global_,
-        "global_spread": global_spread,
-        "extra_gradients": 100.0 * sum(g["sampling"] for g in gradients) / sum(g["training"] for g in gradients),
-    }
-
-
-def spread(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation of shares, in percent."""
-    percent = 100.0 * np.asarray(values)
-    return float(percent.mean()), float(percent.std(ddof=1)) if len(values) > 1 else 0.0

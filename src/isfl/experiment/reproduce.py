@@ -13,14 +13,12 @@ from typing import Any
 
 from isfl import layout
 from isfl.errors import UserError
+from isfl.experiment import columns
 from isfl.experiment.cells import Cell, begin_cells, planned_cells, want_cells
-from isfl.experiment.compare import final_numbers, spread
+from isfl.experiment.columns import Lines, spread
 from isfl.experiment.paper import plans_of
 from isfl.experiment.paper_setting import Plan, Setting
 from isfl.problem.config import apply, config_from
-
-Lines = list[dict[str, Any]]
-"""The metrics of a run, one dictionary per round."""
 
 
 @dataclass(frozen=True)
@@ -171,34 +169,36 @@ def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
     for (group, label), by_seed in runs.items():
         lines = list(by_seed.values())
         rounds, speedup = to_fedavg(label, by_seed, runs.get((group, "fedavg"), {}))
+        standard, standard_spread = columns.final_spread(lines, "accuracy_standard")
+        global_, global_spread = columns.final_spread(lines, "accuracy_global")
         results.append(
             Result(
                 group=group,
                 label=label,
                 seeds=len(lines),
+                standard=standard,
+                standard_spread=standard_spread,
+                global_=global_,
+                global_spread=global_spread,
                 top5=_top5([run[-1] for run in lines]),
-                last_five=last_five(lines),
-                worst_client=spread([run[-1]["worst_client_accuracy"] for run in lines])[0],
+                last_five=(
+                    columns.last_five(lines, "accuracy_standard"),
+                    columns.last_five(lines, "accuracy_global"),
+                ),
+                worst_client=columns.final_spread(lines, "worst_client_accuracy")[0],
                 best=best_round(lines),
                 rounds_to_fedavg=rounds,
                 speedup=speedup,
+                extra_gradients=columns.extra_gradients(lines),
                 published=_published(known.get(group, {}).get(label)),
-                **final_numbers(lines),
             )
         )
     return results
 
 
-def last_five(runs: Sequence[Lines]) -> tuple[float, float]:
-    """D_S and D_G in percent, mean over the last five evaluated rounds of every seed."""
-    lines = [line for run in runs for line in _evaluated(run)[-5:]]
-    standard, _ = spread([line["accuracy_standard"] for line in lines])
-    return standard, spread([line["accuracy_global"] for line in lines])[0]
-
-
 def best_round(runs: Sequence[Lines]) -> Best:
-    """The round with the highest D_S of each seed (the first of equals), and its numbers over the seeds."""
-    best = [max(_evaluated(lines), key=lambda line: line["accuracy_standard"]) for lines in runs]
+    """Return the numbers of the best round of each seed, over the seeds."""
+    best = [columns.best_line(lines) for lines in runs]
     standard, standard_spread = spread([line["accuracy_standard"] for line in best])
     return Best(
         rounds=tuple(line["round"] for line in best),
@@ -217,17 +217,13 @@ def to_fedavg(label: str, runs: Mapping[int, Lines], fedavg: Mapping[int, Lines]
     """
     rounds, ratios = [], []
     for seed in runs.keys() & fedavg.keys():
-        every, goal = len(fedavg[seed]), fedavg[seed][-1]["accuracy_standard"]
-        reached = [line["round"] for line in _evaluated(runs[seed]) if line["accuracy_standard"] >= goal]
-        if not reached:
+        every, goal = len(fedavg[seed]), columns.last(fedavg[seed], "accuracy_standard")
+        reached = columns.first_round_with(runs[seed], goal)
+        if reached is None:
             return None, None
-        rounds.append(every if label == "fedavg" else reached[0])
+        rounds.append(every if label == "fedavg" else reached)
         ratios.append(every / rounds[-1])
     return (sum(rounds) / len(rounds), sum(ratios) / len(ratios)) if rounds else (None, None)
-
-
-def _evaluated(lines: Lines) -> Lines:
-    return [line for line in lines if line["accuracy_standard"] is not None]
 
 
 def _top5(lines: Lines) -> float | None:

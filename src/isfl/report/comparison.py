@@ -76,5 +76,5 @@ def _draw_mixes(figure: SubFigure, runs: Labelled) -> None:
 
 
 def _held_by(run: FoundRun) -> Array:
-    assert run.counts is not None, "a comparison splits its data itself"
-    return run.counts / run.counts.sum(axis=1, keepdims=True)
+    assert run.shares is not None, "a comparison splits its data itself"
+    return run.shares

@@ -1,4 +1,4 @@
-"""What the page shows of runs, as plain numbers: everything the browser needs and nothing it has to work out twice."""
+"""What the page shows of runs, as plain numbers: the browser draws them and derives none."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from isfl.experiment.columns import extra_gradients, total
 from isfl.report.detail import detail_of
+from isfl.report.numbers import count, number
 from isfl.report.reading import FoundRun, flat
+from isfl.report.side_by_side import side_by_side
 
 MOST_NUMBERS = 1_500_000
 """In the heat maps of a page: about 10 MB."""
@@ -37,6 +40,9 @@ GROUPS = {
 }
 """Numbers one level deeper."""
 
+TOTALS = ("gradient_evaluations", "seconds")
+"""Those that make sense as sums over rounds."""
+
 
 def content_of(runs: Sequence[FoundRun], refused: Sequence[str]) -> dict[str, Any]:
     """The data of a page; `refused` are lines about directories that show nothing."""
@@ -46,7 +52,7 @@ def content_of(runs: Sequence[FoundRun], refused: Sequence[str]) -> dict[str, An
         detail, used = detail_of(run, left)
         left -= used
         shown.append({**_summary(run), "detail": detail})
-    return {"refused": list(refused), "runs": shown}
+    return {"refused": list(refused), "runs": shown, "side_by_side": side_by_side(runs) if len(runs) > 1 else None}
 
 
 def _summary(run: FoundRun) -> dict[str, Any]:
@@ -69,6 +75,11 @@ def _summary(run: FoundRun) -> dict[str, Any]:
         "groups": {
             key: {part: [number(_part(line, key, part)) for line in run.lines] for part in parts}
             for key, parts in GROUPS.items()
+        },
+        "totals": {
+            **{key: {part: count(total(run.lines, f"{key}.{part}")) for part in GROUPS[key]} for key in TOTALS},
+            **{key: count(total(run.lines, key)) for key in ("bytes_up", "bytes_down")},
+            "extra_gradients": number(extra_gradients([run.lines])),
         },
         "client_accuracy": _spread_of_clients(run),
         "recall": [number(value) for value in recalls[-1]] if recalls else None,
@@ -161,10 +172,3 @@ def _part(line: Mapping[str, Any], key: str, part: str) -> Any:
 
 def _told(value: Any) -> str:
     return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def number(value: Any) -> float | None:
-    """A finite number with as many digits as a reader can use, or nothing."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        return int(value) if isinstance(value, bool) else None
-    return value if isinstance(value, int) else float(f"{value:.6g}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 
+from isfl.experiment import columns
+from isfl.experiment.columns import Band, band_of
 from isfl.plotting import over_rounds, styles_of
 from isfl.report.reading import FoundRun
 from isfl.theory.arrays import Array
@@ -28,36 +28,8 @@ def by_group(runs: Sequence[FoundRun]) -> dict[str, dict[str, list[FoundRun]]]:
 
 
 def series(run: FoundRun, key: str) -> Array:
-    """A number of every round; `a.b` is `b` inside of `a`; NaN where it was not measured."""
-    return np.array([_number(line, key) for line in run.lines], dtype=np.float64)
-
-
-def _number(line: Mapping[str, Any], key: str) -> float:
-    value: Any = line
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return float(value) if isinstance(value, int | float) else np.nan
-
-
-@dataclass(frozen=True)
-class Band:
-    """What several seeds show together, at the rounds in which at least one of them was measured."""
-
-    rounds: Array
-    mean: Array
-    low: Array
-    high: Array
-
-
-def band_of(values: Sequence[Array]) -> Band:
-    """Of one array of rounds a seed; a seed that is not as far yet counts in the rounds it has."""
-    table = np.full((len(values), max(len(row) for row in values)), np.nan)
-    for row, own in zip(table, values, strict=True):
-        row[: len(own)] = own
-    measured = np.flatnonzero(np.isfinite(table).any(axis=0))
-    table = table[:, measured]
-    mean, low, high = (how(table, axis=0) for how in (np.nanmean, np.nanmin, np.nanmax))
-    return Band(np.asarray(measured + 1, dtype=np.float64), mean, low, high)
+    """Return a number of every round of a run; NaN where it was not measured."""
+    return columns.series(run.lines, key)
 
 
 def draw_band(axis: Axes, x: Array, band: Band, style: Mapping[str, Any], label: str) -> None:

@@ -25,7 +25,7 @@ def detail_of(run: FoundRun, room: int) -> tuple[dict[str, Any] | None, int]:
 
     Where not all fit, rounds are left out evenly, then clients from the end. None where there is nothing or no room.
     """
-    local = None if run.counts is None else run.counts / run.counts.sum(axis=1, keepdims=True)
+    local = run.shares
     drawn = [line for line in run.probabilities if line.get("probabilities")]
     width = len(run.class_names)
     known = local if local is not None else run.target

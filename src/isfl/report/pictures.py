@@ -12,8 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, ScalarFormatter
 
+from isfl.experiment import columns
+from isfl.experiment.columns import band_of
 from isfl.plotting import COLUMN, PAGE, legend_below, over_rounds, sheet, styles_of, tidy
-from isfl.report.curves import MOST_MARKERS, band_of, by_group, draw_band, draw_curves, seeds_of, series
+from isfl.report.curves import MOST_MARKERS, by_group, draw_band, draw_curves, seeds_of, series
 from isfl.report.reading import FoundRun
 from isfl.theory import skew_card
 from isfl.theory.arrays import Array
@@ -175,7 +177,7 @@ def cost(runs: Sequence[FoundRun]) -> Figure:
     """Accuracy by the gradients it took, for training and for sampling, and the share of the second."""
     labelled: dict[str, list[FoundRun]] = {}
     for run in runs:
-        if np.isfinite(spent(run)).any() and run.evaluated:
+        if np.isfinite(columns.spent(run.lines)).any() and run.evaluated:
             labelled.setdefault(run.label, []).append(run)
     if not labelled:
         raise NotDrawnError("no run has an evaluated round with its gradient evaluations")
@@ -185,14 +187,13 @@ def cost(runs: Sequence[FoundRun]) -> Figure:
     figure, axes = sheet(1, 2, PAGE, height + 0.4, width_ratios=[1.6, 1])
     left, right = axes[0]
     for label, own in labelled.items():
-        band = band_of([100 * series(run, "accuracy_standard") for run in own])
-        x = band_of([np.cumsum(spent(run)) for run in own]).mean[band.rounds.astype(int) - 1]
+        x, band = columns.cost_band([run.lines for run in own])
         draw_band(left, x, band, styles[label], label)
     tidy(left, "", "gradient evaluations, for training and sampling", PANELS["accuracy_standard"])
     left.ticklabel_format(axis="x", scilimits=(0, 0), useMathText=True)
     places = np.arange(len(labelled))[::-1]
     for place, (label, own) in zip(places, labelled.items(), strict=True):
-        extra = extra_gradients(own)
+        extra = columns.extra_gradients([run.lines for run in own])
         right.barh(place, extra, 0.6, color=styles[label]["color"], alpha=0.8)
         right.annotate(f"{extra:.0f}", (extra, place), (3, 0), textcoords="offset points", va="center", fontsize=7)
     right.set_yticks(places, list(labelled))
@@ -201,17 +202,3 @@ def cost(runs: Sequence[FoundRun]) -> Figure:
     right.grid(False, axis="y")
     legend_below(figure, seeds_of([labelled]))
     return figure
-
-
-def spent(run: FoundRun) -> Array:
-    """Gradient evaluations of every round."""
-    return series(run, "gradient_evaluations.training") + series(run, "gradient_evaluations.sampling")
-
-
-def extra_gradients(runs: Sequence[FoundRun]) -> float:
-    """Gradients for sampling in percent of those for training, over all rounds."""
-    sampling, training = (
-        sum(float(np.nansum(series(run, f"gradient_evaluations.{part}"))) for run in runs)
-        for part in ("sampling", "training")
-    )
-    return 100.0 * sampling / training if training else float("nan")

@@ -16,6 +16,7 @@ import numpy as np
 
 from isfl import layout
 from isfl.errors import UserError
+from isfl.experiment import columns
 from isfl.lines import LineReader
 from isfl.theory.arrays import Array
 
@@ -80,7 +81,12 @@ class FoundRun:
     @property
     def evaluated(self) -> list[Mapping[str, Any]]:
         """The rounds with accuracies."""
-        return [line for line in self.lines if line.get("accuracy_standard") is not None]
+        return columns.evaluated(self.lines)
+
+    @property
+    def shares(self) -> Array | None:
+        """(K, C) the label mix `p^k` of every client; None where it is private or unknown."""
+        return None if self.counts is None else self.counts / self.counts.sum(axis=1, keepdims=True)
 
 
 Readers = dict[Path, LineReader]

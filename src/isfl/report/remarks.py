@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isfl.report.curves import band_of, by_group, series
+from isfl.experiment.columns import band_of
+from isfl.report.curves import by_group, series
 from isfl.report.pictures import drawn_by
 from isfl.report.reading import FoundRun
 from isfl.theory.arrays import Array
@@ -102,11 +103,11 @@ def _about_probabilities(runs: Sequence[FoundRun]) -> list[str]:
 def _movement(run: FoundRun) -> tuple[float, ...] | None:
     """Of one run: step between rounds, distance of `q` and of the local mix to the target, two shares in percent."""
     drawn = drawn_by(run)
-    if not drawn or run.counts is None or run.target is None or len(next(iter(drawn.values()))) < 2:
+    if not drawn or run.shares is None or run.target is None or len(next(iter(drawn.values()))) < 2:
         return None
     order = [int(client) for client in drawn]
     q = np.array(list(drawn.values()))  # (K, T, C)
-    mixes = run.counts[order] / run.counts[order].sum(axis=1, keepdims=True)
+    mixes = run.shares[order]
     target = run.target[order]
     always = (q > 1 / q.shape[2]).all(axis=1)
     rare = q < RARE

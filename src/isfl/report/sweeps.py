@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from isfl.experiment import columns
 from isfl.plotting import PAGE, legend_below, sheet, styles_of, tidy
-from isfl.report.curves import seeds_of, series
-from isfl.report.pictures import NotDrawnError, extra_gradients
+from isfl.report.curves import seeds_of
+from isfl.report.pictures import NotDrawnError
 from isfl.report.reading import FoundRun, flat, told_apart
 
 Settings = dict[str, Any]
@@ -56,7 +57,7 @@ def sizes(runs: Sequence[FoundRun]) -> Figure:
         for label, sweep in sweeps.items():
             _draw_accuracy(column[0], sweep, "accuracy_standard", label, styles[label])
             values = sorted(sweep)
-            column[1].plot(values, [extra_gradients(sweep[v]) for v in values], label=label, **styles[label])
+            column[1].plot(values, [_extra(sweep[v]) for v in values], label=label, **styles[label])
         tidy(column[0], "", "", "accuracy on $D_S$ in %")
         tidy(column[1], "", setting.title, "extra gradients in %")
         _tick_values(column[1], sweeps)
@@ -143,7 +144,7 @@ def sweeps_of(runs: Sequence[FoundRun], setting: Setting) -> dict[str, Sweep]:
 def _draw_accuracy(axis: Axes, sweep: Sweep, metric: str, label: str, style: dict[str, Any]) -> None:
     """The last evaluated round: mean over seeds, with their range as a bar."""
     values = sorted(sweep)
-    last = [[_last(series(run, metric)) for run in sweep[value]] for value in values]
+    last = [[columns.last(run.lines, metric) for run in sweep[value]] for value in values]
     means = np.array([np.mean(own) for own in last])
     below = means - [min(own) for own in last]
     above = [max(own) for own in last] - means
@@ -161,6 +162,5 @@ def _seeds(panels: Sequence[dict[str, Sweep]]) -> str:
     return f"last round, {seeds_of([{str(v): sweep[v] for v in sweep} for p in panels for sweep in p.values()])}"
 
 
-def _last(measured: np.ndarray) -> float:
-    known = measured[np.isfinite(measured)]
-    return float(known[-1]) if len(known) else float("nan")
+def _extra(runs: Sequence[FoundRun]) -> float:
+    return columns.extra_gradients([run.lines for run in runs])

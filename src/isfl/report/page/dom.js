@@ -27,12 +27,6 @@ const sum = (values) => values.reduce((total, value) => total + (known(value) ? 
 const last = (values) => values.filter(known).at(-1);
 const mean = (values) => sum(values) / values.length;
 
-function deviation(values) {
-  if (values.length < 2) return 0;
-  const middle = mean(values);
-  return Math.sqrt(sum(values.map((value) => (value - middle) ** 2)) / (values.length - 1));
-}
-
 function short(value, digits = 3) {
   if (!known(value)) return "–";
   if (value === 0) return "0";

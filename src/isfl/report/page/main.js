@@ -8,7 +8,7 @@ function redraw(part) {
   const scroll = window.scrollY, focus = document.activeElement?.id;
   const open = document.querySelector("#page details")?.open;
   const run = content.runs[state.run];
-  if (part === "several") document.getElementById("several").replaceWith(sideBySide(content.runs, state, redraw));
+  if (part === "several") document.getElementById("several").replaceWith(sideBySide(content, state, redraw));
   else if (part === "mixes") {
     const old = document.getElementById("mixes"), fresh = mixes(run, state, redraw);
     const slider = old.querySelector("#round"); // the same element stays: a drag goes on
@@ -33,7 +33,7 @@ function drawPage() {
   document.getElementById("subtitle").textContent = runs.length > 1 ? `${runs.length - under} finished` : `${run.name}: ${status(run)}`;
   const parts = [note(content.refused)];
   if (runs.length > 1) {
-    parts.push(el("h2", {}, "Schemes side by side"), sideBySide(runs, state, redraw), el("h2", {}, `One run: ${run.label} · seed ${run.seed ?? "?"}`),
+    parts.push(el("h2", {}, "Schemes side by side"), sideBySide(content, state, redraw), el("h2", {}, `One run: ${run.label} · seed ${run.seed ?? "?"}`),
       el("div", { class: "controls" }, el("label", {}, "run ", el("select", { id: "which", onchange: (event) => { state.run = Number(event.target.value); state.round = null; redraw("run"); } },
         ...runs.map((one, i) => el("option", { value: i, selected: one === run }, `${one.label} · seed ${one.seed ?? "?"} (${one.name})`))))));
   }

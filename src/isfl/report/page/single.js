@@ -29,9 +29,8 @@ function finalFigures(run) {
   tile(at < 0 ? "–" : `${percent(series.accuracy_global[at])} %`, "D_G, all clients' data");
   tile(at < 0 ? "–" : `${percent(series.worst_client_accuracy[at])} %`, at < 0 || !known(series.worst_client[at]) ? "worst client" : `worst client (client ${series.worst_client[at]})`);
   tile(`${run.round.length} / ${run.rounds ?? "?"}`, run.finished ? "rounds, finished" : run.under_way ? "rounds, under way" : "rounds so far");
-  const gradients = run.groups.gradient_evaluations;
-  tile(sum(gradients.training) ? `${((100 * sum(gradients.sampling)) / sum(gradients.training)).toFixed(1)} %` : "–", "extra gradients for sampling");
-  tile(`${short(sum(run.groups.seconds.wall))} s`, "wall time");
+  tile(known(run.totals.extra_gradients) ? `${run.totals.extra_gradients.toFixed(1)} %` : "–", "extra gradients for sampling");
+  tile(`${short(run.totals.seconds.wall)} s`, "wall time");
   return el("div", { class: "tiles" }, ...tiles);
 }
 
@@ -107,17 +106,14 @@ function quantile(values, share) {
 }
 
 function cost(run) {
-  const gradients = run.groups.gradient_evaluations, seconds = run.groups.seconds;
-  const parts = [
-    ["training", sum(gradients.training), sum(seconds.training)], ["sampling", sum(gradients.sampling), sum(seconds.sampling)],
-    ["diagnostics", sum(gradients.diagnostics), sum(seconds.diagnostics)], ["evaluation", null, sum(seconds.evaluation)],
-  ];
-  const cells = parts.map(([name, count, time]) => [{ show: name, sort: name }, { show: known(count) ? count.toLocaleString("en") : "–", sort: count }, { show: time.toFixed(1), sort: time }, { show: sum(seconds.training) ? `${((100 * time) / sum(seconds.training)).toFixed(1)} %` : "–", sort: time }]);
-  const moved = `To the clients ${bytes(sum(run.series.bytes_down))}, from them ${bytes(sum(run.series.bytes_up))}: tensors and arrays, without encoding.`;
+  const { gradient_evaluations: gradients, seconds, bytes_down: down, bytes_up: up } = run.totals;
+  const parts = ["training", "sampling", "diagnostics", "evaluation"].map((name) => [name, gradients[name] ?? null, seconds[name]]);
+  const cells = parts.map(([name, count, time]) => [{ show: name, sort: name }, { show: known(count) ? count.toLocaleString("en") : "–", sort: count }, { show: time.toFixed(1), sort: time }, { show: seconds.training ? `${((100 * time) / seconds.training).toFixed(1)} %` : "–", sort: time }]);
+  const moved = `To the clients ${bytes(down)}, from them ${bytes(up)}: tensors and arrays, without encoding.`;
   return el("div", { class: "grid" },
-    figure("Where the work goes", `Seconds are summed over clients (evaluation: wall time). ${moved}`, () => [["part", "gradient evaluations", "seconds"], [...parts, ["bytes down", sum(run.series.bytes_down), ""], ["bytes up", sum(run.series.bytes_up), ""]]],
+    figure("Where the work goes", `Seconds are summed over clients (evaluation: wall time). ${moved}`, () => [["part", "gradient evaluations", "seconds"], [...parts, ["bytes down", down, ""], ["bytes up", up, ""]]],
       sortableTable([{ title: "part", text: true }, { title: "gradient evaluations" }, { title: "seconds" }, { title: "of training" }], cells, 1, true)),
-    lineChart("Seconds a round", ["training", "sampling", "evaluation", "wall"].map((part) => ({ name: part, x: run.round, y: seconds[part] })), { y: "seconds" }));
+    lineChart("Seconds a round", ["training", "sampling", "evaluation", "wall"].map((part) => ({ name: part, x: run.round, y: run.groups.seconds[part] })), { y: "seconds" }));
 }
 
 function refusals(run) {
