@@ -19,7 +19,6 @@ from isfl.data.transforms import augmentation
 from isfl.data.transforms.crop import Crop
 from isfl.data.transforms.flip import Flip
 from isfl.federation import Settings
-from isfl.federation.optimizers import new_optimizer
 from isfl.federation.preparation import prepared
 from isfl.models import ModelSettings, build_model
 
@@ -66,7 +65,7 @@ def _seconds(width: float, turns: int) -> list[tuple[float, float]]:
     settings = Settings()
     model = prepared(build_model(ModelSettings(name="resnet8", width=width), (3, 32, 32), 10, seed=0), settings)
     parameters = list(model.parameters())
-    optimizer = new_optimizer(settings.training.optimizer, parameters)
+    optimizer = settings.training.optimizer.stepper(parameters)
     augment = augmentation([Crop(), Flip()], seed=0, round=1, client=0)
     assert augment is not None
     transform, everything = augment(0), np.arange(BATCH)

@@ -19,7 +19,8 @@ from isfl.federation import aggregations as aggregation_module
 from isfl.federation import round as round_module
 from isfl.federation.objectives.base import calibration
 from isfl.federation.objectives.moon import Moon, contrastive, representation
-from isfl.federation.optimizers import AdamStepper, SGDStepper
+from isfl.federation.optimizers.adam import AdamStepper
+from isfl.federation.optimizers.sgd import SGDStepper
 from isfl.federation.round import participants
 from isfl.federation.sampling_rules import base as sampling_base
 from isfl.federation.training import batches

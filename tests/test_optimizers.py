@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from isfl.federation.optimizers import new_optimizer
-from isfl.federation.settings import SGD, Adam, Optimizer
+from isfl.federation.optimizers.adam import Adam
+from isfl.federation.optimizers.sgd import SGD
 
 ADAM, DECAYED = Adam(lr=0.01), Adam(lr=0.1, beta1=0.5, beta2=0.9, weight_decay=0.01)
 PLAIN, HEAVY = SGD(lr=0.1), SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
 
 
-def oracle(settings: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+def oracle(settings: Adam | SGD, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     if isinstance(settings, SGD):
         return torch.optim.SGD(
             parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
@@ -26,7 +26,7 @@ def oracle(settings: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.O
 
 
 @pytest.mark.parametrize("settings", [ADAM, DECAYED, PLAIN, HEAVY], ids=["adam", "decayed", "sgd", "momentum"])
-def test_steps_are_those_of_torch_to_the_bit(settings: Optimizer) -> None:
+def test_steps_are_those_of_torch_to_the_bit(settings: Adam | SGD) -> None:
     """Also for a parameter that has a gradient only now and then, and one that never has."""
     shapes = [(5, 3), (4, 3, 2, 2), (), (7,)]
     with torch.random.fork_rng():
@@ -34,7 +34,7 @@ def test_steps_are_those_of_torch_to_the_bit(settings: Optimizer) -> None:
         start = [torch.randn(shape) for shape in shapes]
         gradients = [[torch.randn(shape) for shape in shapes] for _ in range(6)]
     ours, theirs = ([nn.Parameter(value.clone()) for value in start] for _ in range(2))
-    step, reference = new_optimizer(settings, ours), oracle(settings, theirs)
+    step, reference = settings.stepper(ours), oracle(settings, theirs)
     for number, of_step in enumerate(gradients):
         for parameters in (ours, theirs):
             for i, parameter in enumerate(parameters):
@@ -48,9 +48,9 @@ def test_steps_are_those_of_torch_to_the_bit(settings: Optimizer) -> None:
 
 def test_training_does_not_import_the_compiler() -> None:
     code = (
-        "import sys, torch; from torch import nn; from isfl.federation.optimizers import new_optimizer;"
-        "from isfl.federation.settings import Adam, SGD; p = nn.Parameter(torch.ones(2)); p.grad = torch.ones(2);"
-        "[new_optimizer(kind(), [p]).step() for kind in (Adam, SGD)];"
+        "import sys, torch; from torch import nn; from isfl.federation.optimizers.adam import Adam;"
+        "from isfl.federation.optimizers.sgd import SGD; p = nn.Parameter(torch.ones(2)); p.grad = torch.ones(2);"
+        "[kind().stepper([p]).step() for kind in (Adam, SGD)];"
         "print('torch._dynamo' in sys.modules, 'sympy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

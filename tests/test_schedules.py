@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from isfl.federation.schedules import Constant, Cosine, Schedule, Step, learning_rate_factor
-from isfl.federation.settings import SGD, Adam, Training
+from isfl.federation.optimizers.adam import Adam
+from isfl.federation.optimizers.sgd import SGD
+from isfl.federation.schedules import Constant, Cosine, Schedule, Step
+from isfl.federation.settings import Training
 from isfl.federation.values import TrainTask, Weights
 from tests.grids import at_home, config_of, engine_of, federation_of, rounds
 from tests.refusals import refusal
@@ -35,7 +37,7 @@ HALF = math.sqrt(0.5)
     ids=str,
 )
 def test_factors_by_hand(schedule: Schedule, factors: list[float]) -> None:
-    found = [learning_rate_factor(schedule, round, len(factors)) for round in range(1, len(factors) + 1)]
+    found = [schedule.multiplier(round, len(factors)) for round in range(1, len(factors) + 1)]
     assert found == pytest.approx(factors, rel=1e-12)
 
 

@@ -10,8 +10,7 @@ from isfl.data.counts import ClassCounts
 from isfl.diagnose.advice import FLOOR, TARGET_FLOOR, Advice, advise
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.scheme import Scheme
-from isfl.federation.settings import GlobalTarget, Target
-from isfl.federation.targets import target_shares
+from isfl.federation.targets import GlobalTarget, Target
 from isfl.federation.values import ClientProfile
 from isfl.theory import SkewCard, effective_sample_size, rho, sampling_probabilities, skew_card
 from isfl.theory.arrays import Array
@@ -112,7 +111,7 @@ def diagnose(federation: ClassCounts, question: Question) -> Diagnosis:
 def _target(federation: ClassCounts, target: Target) -> Array:
     """Return the (K, C) target shares that a run would use."""
     profiles = [ClientProfile(k, int(row.sum()), row) for k, row in enumerate(federation.counts)]
-    return target_shares(target, profiles, len(federation.classes))
+    return target.client_shares(profiles, len(federation.classes))
 
 
 @dataclass(frozen=True)

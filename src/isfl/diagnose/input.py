@@ -14,7 +14,7 @@ from isfl.data.tables import number
 from isfl.diagnose.diagnosis import Question
 from isfl.errors import UserError
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
-from isfl.federation.settings import GivenTarget, GlobalTarget, Target, UniformTarget
+from isfl.federation.targets import GivenTarget, GlobalTarget, Target, UniformTarget
 from isfl.problem.config import Config, load_config
 
 

@@ -21,7 +21,7 @@ from isfl.federation.normalization import only, statistic_names, without
 from isfl.federation.objectives import LocalTraining
 from isfl.federation.sampling_rules import LocalData, Stream
 from isfl.federation.sampling_rules.isfl import renew
-from isfl.federation.settings import NoisedTarget, Settings
+from isfl.federation.settings import Settings
 from isfl.federation.training import Slots, epoch_size, train
 from isfl.federation.values import (
     ClientMemory,
@@ -43,10 +43,9 @@ def introduce(client: int, data: Dataset, settings: Settings, noise: np.random.G
     `noise` must be the client's own secret in a deployment: a server that could repeat it could subtract it.
     """
     counts = data.class_counts.astype(np.float64)
-    if isinstance(settings.target, NoisedTarget):
-        counts += noise.laplace(scale=2.0 / settings.target.epsilon, size=data.num_classes)
-        return ClientProfile(client, len(data), counts)
-    return ClientProfile(client, len(data), None if settings.hides_counts else counts)
+    if settings.hides_counts and settings.target.count_epsilon is None:
+        return ClientProfile(client, len(data), None)
+    return ClientProfile(client, len(data), settings.target.sent_counts(counts, noise))
 
 
 def train_client(

@@ -26,8 +26,7 @@ from isfl.federation.interface import Engine, Server
 from isfl.federation.measuring import measure_and_renew
 from isfl.federation.round_report import Evaluation, RoundReport, report_of
 from isfl.federation.sampling_rules.isfl import known_row
-from isfl.federation.settings import NoisedTarget, Settings
-from isfl.federation.targets import target_shares
+from isfl.federation.settings import Settings
 from isfl.federation.values import FederationState, Observation, TrainTask
 from isfl.randomness import Purpose, generator
 
@@ -53,12 +52,12 @@ def start(settings: Settings, engine: Engine) -> FederationState:
     ids = [profile.client for profile in profiles]
     if ids != list(range(len(ids))) or not ids:
         raise UserError(f"clients must introduce themselves as 0 to K - 1, each once; found {ids}")
-    exact = not isinstance(settings.target, NoisedTarget)
+    exact = settings.target.count_epsilon is None
     for profile in profiles:
         hidden = settings.hides_counts and exact
         if reason := profile_refusal(profile, engine.server.num_classes, exact, hidden):
             raise UserError(f"client {profile.client} {reason}")
-    target = target_shares(settings.target, profiles, engine.server.num_classes)
+    target = settings.target.client_shares(profiles, engine.server.num_classes)
     counts = None
     if not settings.hides_counts:
         counts = np.stack([p.class_counts for p in profiles if p.class_counts is not None])

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from isfl.data.transforms import AnyTransform
+from isfl.federation.optimizers import AnyOptimizer, Optimizer
+from isfl.federation.optimizers.adam import Adam
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
-from isfl.federation.schedules import Constant, Schedule, Step, learning_rate_factor
+from isfl.federation.schedules import AnySchedule, Constant
 from isfl.federation.scheme import Scheme
-from isfl.schema import Part, default_choice
+from isfl.federation.targets import TARGETS, AnyTarget, GlobalTarget
+from isfl.schema import Part
 from isfl.smoothness import Method
-from isfl.theory.arrays import shares
-
-
-class Adam(Part):
-    """The paper's choice; its state is new every round."""
-
-    kind: Literal["adam"] = "adam"
-    lr: float = Field(1e-3, gt=0, le=1000, description="learning rate")
-    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean of gradients")
-    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of squared gradients")
-    weight_decay: float = Field(0.0, ge=0, description="so many times the weights are added to the gradient")
-
-
-class SGD(Part):
-    """Plain gradient steps, what Theorem 1 is about; its momentum is new every round."""
-
-    kind: Literal["sgd"] = "sgd"
-    lr: float = Field(0.01, gt=0, le=1000, description="learning rate")
-    momentum: float = Field(0.0, ge=0, lt=1, description="share of the last step that is kept")
-    weight_decay: float = Field(0.0, ge=0, description="so many times the weights are added to the gradient")
-
-
-Optimizer = Annotated[
-    Annotated[Adam | SGD, Field(discriminator="kind")],
-    default_choice("kind", "adam"),
-]
 
 
 class Training(Part):
@@ -57,8 +33,8 @@ class Training(Part):
     )
     sampling_ratio: float = Field(1.0, gt=0, le=1, description="SR: an epoch draws floor(SR * |D_k|) samples")
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
-    optimizer: Optimizer = Adam()
-    schedule: Schedule = Constant()
+    optimizer: AnyOptimizer = Adam()
+    schedule: AnySchedule = Constant()
     initial_models: Literal["shared", "independent"] = Field(
         "shared",
         description="what clients start the first round from: the server's model, or each from random weights of its "
@@ -79,69 +55,14 @@ class Training(Part):
     )
 
     @model_validator(mode="after")
-    def _schedule_starts(self) -> Training:
-        if isinstance(self.schedule, Step) and self.schedule.every >= self.rounds:
-            raise ValueError(
-                f"schedule.every is {self.schedule.every} and rounds is {self.rounds}: the learning rate would never "
-                "change; lower training.schedule.every or leave training.schedule out"
-            )
+    def _schedule_fits(self) -> Training:
+        self.schedule.check(self.rounds)
         return self
 
     def optimizer_in(self, round: int) -> Optimizer:
-        """The optimiser with the learning rate that the schedule gives it in this round."""
-        factor = learning_rate_factor(self.schedule, round, self.rounds)
+        """Return the optimiser with the learning rate of this round."""
+        factor = self.schedule.multiplier(round, self.rounds)
         return self.optimizer.model_copy(update={"lr": self.optimizer.lr * factor})
-
-
-class GlobalTarget(Part):
-    """The class shares of all clients' data together; clients send their class counts."""
-
-    kind: Literal["global"] = "global"
-
-
-class UniformTarget(Part):
-    """All classes alike; needs no counts from anybody."""
-
-    kind: Literal["uniform"] = "uniform"
-
-
-class LocalTarget(Part):
-    """Personalisation: each client aims at its own mix, or at a blend of it with the global shares.
-
-    `p = weight * local + (1 - weight) * global`, one vector per client (the paper's remark in Section V-B).
-    """
-
-    kind: Literal["local"] = "local"
-    weight: float = Field(1.0, ge=0, le=1, description="1: each client's own mix; 0: the global shares")
-
-
-class GivenTarget(Part):
-    """A vector for all clients, or one vector per client (personalisation)."""
-
-    kind: Literal["given"] = "given"
-    shares: list[float] | list[list[float]] = Field(description="numbers that sum to 1, in the order of the classes")
-
-    @field_validator("shares")
-    @classmethod
-    def _are_shares(cls, value: list[float] | list[list[float]]) -> object:
-        if len({len(row) for row in value if isinstance(row, list)}) > 1:
-            raise ValueError("the rows have different lengths")
-        shares("shares", np.asarray(value, dtype=float))
-        return value
-
-
-class NoisedTarget(Part):
-    """Global shares from class counts to which each client adds Laplace noise of scale 2/epsilon before sending.
-
-    The number of samples is known, so two data sets are neighbours when one label differs: the counts then differ
-    by 2 in sum, and a client's counts are epsilon-differentially private.
-    """
-
-    kind: Literal["noised"] = "noised"
-    epsilon: float = Field(gt=0, description="the smaller, the more private and the further off")
-
-
-Target = Annotated[GlobalTarget | UniformTarget | LocalTarget | GivenTarget | NoisedTarget, Field(discriminator="kind")]
 
 
 class Diagnostics(Part):
@@ -161,7 +82,7 @@ class Settings(Part):
     seed: int = Field(0, ge=0, lt=2**63, description="of everything random: split, model, draws, participation")
     scheme: Scheme = Field(default_factory=lambda: Scheme.model_validate("isfl"))
     training: Training = Training()
-    target: Target = GlobalTarget()
+    target: AnyTarget = GlobalTarget()
     diagnostics: Diagnostics = Diagnostics()
 
     @property
@@ -196,24 +117,26 @@ class Settings(Part):
     @property
     def hides_counts(self) -> bool:
         """Whether the server never sees exact class counts."""
-        return self.solves_at_client or isinstance(self.target, NoisedTarget)
+        return self.solves_at_client or self.target.count_epsilon is not None
 
     @model_validator(mode="after")
     def _possible(self) -> Settings:
         rule = self.importance_sampling
-        if rule is not None and rule.where == "client" and isinstance(self.target, GlobalTarget | LocalTarget):
+        if rule is not None and rule.where == "client" and self.target.needs_exact_counts:
+            others = [repr(kind.model_fields["kind"].default) for kind in TARGETS if not kind.needs_exact_counts]
             raise ValueError(
                 f"scheme.sampling.where = 'client' keeps class counts private, so target.kind = {self.target.kind!r} "
-                "cannot be computed; use 'uniform', 'given' or 'noised'"
+                f"cannot be computed; use {' or '.join(others)}"
             )
-        if rule is not None and rule.where == "server" and isinstance(self.target, NoisedTarget):
+        if rule is not None and rule.where == "server" and self.target.count_epsilon is not None:
             raise ValueError(
-                "target.kind = 'noised' hides class counts that scheme.sampling.where = 'server' needs; "
+                f"target.kind = {self.target.kind!r} hides class counts that scheme.sampling.where = 'server' needs; "
                 "use where = 'client', or another target"
             )
         if (self.diagnostics.lipschitz or self.diagnostics.bound) and self.hides_counts and rule is None:
             name = "bound" if self.diagnostics.bound else "lipschitz"
             raise ValueError(
-                f"diagnostics.{name} = true needs class counts at the server, which target.kind = 'noised' hides"
+                f"diagnostics.{name} = true needs class counts at the server, which target.kind = {self.target.kind!r} "
+                "hides"
             )
         return self

@@ -1,30 +1,143 @@
-"""The shares `p` a federation aims at."""
+"""The class shares `p` that a federation aims at.
+
+To add a target, write a subclass of `Target` here and add it to `TARGETS`.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field, field_validator
 
 from isfl.errors import UserError
-from isfl.federation.settings import GivenTarget, LocalTarget, Target, UniformTarget
 from isfl.federation.values import ClientProfile
-from isfl.theory.arrays import Array
+from isfl.schema import Part, one_of
+from isfl.theory.arrays import Array, shares
 
 
-def target_shares(target: Target, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
-    """(K, C): global shares from (noised) counts, blended with local ones, uniform, or as given."""
-    clients = len(profiles)
-    if isinstance(target, UniformTarget):
-        return np.full((clients, num_classes), 1.0 / num_classes)
-    if isinstance(target, GivenTarget):
-        given = np.atleast_2d(np.asarray(target.shares, dtype=np.float64))
+class Target(Part):
+    """The base of all targets."""
+
+    needs_exact_counts: ClassVar[bool] = False
+    """Whether the server computes the shares from exact class counts of the clients."""
+
+    kind: str
+
+    @property
+    def count_epsilon(self) -> float | None:
+        """The privacy budget with which clients add noise to the counts they send; None: they add none."""
+        return None
+
+    def sent_counts(self, counts: Array, noise: np.random.Generator) -> Array:
+        """Return the (C,) class counts as a client sends them."""
+        return counts
+
+    @abstractmethod
+    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+        """Return the (K, C) shares that each client aims at."""
+
+
+class GlobalTarget(Target):
+    """The class shares of all clients' data together; clients send their class counts."""
+
+    needs_exact_counts: ClassVar[bool] = True
+    kind: Literal["global"] = "global"
+
+    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+        return _global_shares(profiles, num_classes)
+
+
+class UniformTarget(Target):
+    """All classes alike; needs no class counts."""
+
+    kind: Literal["uniform"] = "uniform"
+
+    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+        return np.full((len(profiles), num_classes), 1.0 / num_classes)
+
+
+class LocalTarget(Target):
+    """Personalisation: each client aims at its own mix, or at a blend of it with the global shares.
+
+    `p = weight * local + (1 - weight) * global`, one vector per client (the paper's remark in Section V-B).
+    """
+
+    needs_exact_counts: ClassVar[bool] = True
+    kind: Literal["local"] = "local"
+    weight: float = Field(1.0, ge=0, le=1, description="1: each client's own mix; 0: the global shares")
+
+    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+        counts = np.stack([p.class_counts for p in profiles if p.class_counts is not None])
+        local = self.weight * counts / counts.sum(axis=1, keepdims=True)
+        mixed: Array = local + (1.0 - self.weight) * _global_shares(profiles, num_classes)
+        return mixed
+
+
+class GivenTarget(Target):
+    """A vector for all clients, or one vector per client (personalisation)."""
+
+    kind: Literal["given"] = "given"
+    shares: list[float] | list[list[float]] = Field(description="numbers that sum to 1, in the order of the classes")
+
+    @field_validator("shares")
+    @classmethod
+    def _are_shares(cls, value: list[float] | list[list[float]]) -> object:
+        if len({len(row) for row in value if isinstance(row, list)}) > 1:
+            raise ValueError("the rows have different lengths")
+        shares("shares", np.asarray(value, dtype=float))
+        return value
+
+    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+        clients, given = len(profiles), np.atleast_2d(np.asarray(self.shares, dtype=np.float64))
         if given.shape[1] != num_classes or given.shape[0] not in (1, clients):
             raise UserError(
-                f"target.shares has shape {np.asarray(target.shares).shape}: give {num_classes} numbers, "
+                f"target.shares has shape {np.asarray(self.shares).shape}: give {num_classes} numbers, "
                 f"or {clients} rows of them, one per client"
             )
         return np.broadcast_to(given / given.sum(axis=1, keepdims=True), (clients, num_classes)).copy()
+
+
+class NoisedTarget(Target):
+    """Global shares from class counts to which each client adds Laplace noise of scale 2/epsilon before sending.
+
+    The number of samples is known, so two data sets are neighbours when one label differs: the counts then differ
+    by 2 in sum, and a client's counts are epsilon-differentially private (Dwork, McSherry, Nissim, Smith, "Calibrating
+    Noise to Sensitivity in Private Data Analysis", TCC 2006).
+    """
+
+    kind: Literal["noised"] = "noised"
+    epsilon: float = Field(gt=0, description="the smaller, the more private and the less accurate")
+
+    @property
+    def count_epsilon(self) -> float | None:
+        return self.epsilon
+
+    def sent_counts(self, counts: Array, noise: np.random.Generator) -> Array:
+        return counts + noise.laplace(scale=2.0 / self.epsilon, size=len(counts))
+
+    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+        return _global_shares(profiles, num_classes)
+
+
+TARGETS: tuple[type[Target], ...] = (
+    GlobalTarget,
+    UniformTarget,
+    LocalTarget,
+    GivenTarget,
+    NoisedTarget,
+)
+
+if TYPE_CHECKING:
+    AnyTarget = Target
+else:
+    AnyTarget = one_of(TARGETS, "kind")
+
+
+def _global_shares(profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+    """Return (K, C): the same shares for each client, from all clients' counts as they were sent."""
     total = np.zeros(num_classes)
     for profile in sorted(profiles, key=lambda p: p.client):
         assert profile.class_counts is not None
@@ -32,8 +145,4 @@ def target_shares(target: Target, profiles: Sequence[ClientProfile], num_classes
     total = np.maximum(total, 0.0)  # noise may push a rare class below zero
     if total.sum() <= 0:
         raise UserError("target.kind = 'noised': the noise left no positive count; raise target.epsilon")
-    shares = np.broadcast_to(total / total.sum(), (clients, num_classes)).copy()
-    if isinstance(target, LocalTarget):
-        counts = np.stack([p.class_counts for p in profiles if p.class_counts is not None])
-        shares = target.weight * counts / counts.sum(axis=1, keepdims=True) + (1.0 - target.weight) * shares
-    return shares
+    return np.broadcast_to(total / total.sum(), (len(profiles), num_classes)).copy()

@@ -18,9 +18,9 @@ from isfl.data.dataset import Dataset
 from isfl.data.transforms import Augmentation
 from isfl.federation.normalization import frozen_statistics
 from isfl.federation.objectives import LossTerm
-from isfl.federation.optimizers import new_optimizer
+from isfl.federation.optimizers import Optimizer
 from isfl.federation.sampling_rules import Draws
-from isfl.federation.settings import Optimizer, Training
+from isfl.federation.settings import Training
 from isfl.sampling import Indices
 from isfl.theory.arrays import Array
 
@@ -56,7 +56,7 @@ class Slots:
 def train(model: nn.Module, data: Dataset, training: Training, slots: Slots) -> TrainingStatistics:
     """Train `model` in place for `training.local_epochs` epochs with a new optimiser."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = new_optimizer(slots.optimizer, parameters)
+    optimizer = slots.optimizer.stepper(parameters)
     device = parameters[0].device
     shift = None if slots.logit_shift is None else slots.logit_shift.to(device)
     loss_weights = slots.draws.loss_weights

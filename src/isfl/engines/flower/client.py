@@ -27,7 +27,6 @@ from isfl.federation.client import introduce, renew_at_client, train_client
 from isfl.federation.codec import CodecError
 from isfl.federation.evaluation import outcomes, score
 from isfl.federation.preparation import prepared
-from isfl.federation.settings import NoisedTarget
 from isfl.federation.values import RenewTask, TrainTask, Weights
 from isfl.files import write_whole
 from isfl.models import build_model
@@ -94,14 +93,15 @@ def client_app(node: Callable[[Context], Node] = lambda context: node_of(context
 
 def _introduce(visit: Visit, records: RecordDict) -> RecordDict:
     node, config, data = visit.node, visit.config, visit.data
-    if node.private and isinstance(config.target, NoisedTarget):
-        if node.max_epsilon is None or config.target.epsilon > node.max_epsilon:
+    epsilon = config.target.count_epsilon
+    if node.private and epsilon is not None:
+        if node.max_epsilon is None or epsilon > node.max_epsilon:
             raise UserError(f"its operator allows noised counts up to max-epsilon = {node.max_epsilon}")
     elif node.private and not config.hides_counts:
         raise UserError("its operator keeps class counts private: use where = 'client'")
     noise = generator(config.seed, Purpose.COUNT_NOISE, client=node.client)
     profile = introduce(node.client, data, config, noise if node.simulated else np.random.default_rng())
-    if isinstance(config.target, NoisedTarget) and not node.simulated and profile.class_counts is not None:
+    if epsilon is not None and not node.simulated and profile.class_counts is not None:
         told = told_first(node, data.class_counts, profile.class_counts)
         profile = replace(profile, class_counts=told)
     if "public" in records:
