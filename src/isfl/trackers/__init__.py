@@ -15,7 +15,9 @@ from typing import Any
 from isfl.errors import UserError
 from isfl.trackers.base import Tracker
 
-FILES = ("tensorboard",)
+FILES = (
+    "tensorboard",  # scalars in a browser
+)
 """What `--track` takes besides `module:function`."""
 
 
