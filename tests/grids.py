@@ -27,7 +27,7 @@ RUN = "0123456789abcdef" * 2
 TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in a process that serves a run
 
 Meddle = Callable[[int, Message, Message], Message | None]
-"""(client, message, reply) -> the reply that arrives, or None for silence."""
+"""(client, message, reply) -> the reply that arrives, or None if none arrives."""
 
 
 @dataclass

@@ -25,10 +25,10 @@ def evaluate(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     who, numbers = context.node_config["partition-id"], message.content["values"]
     assert isinstance(numbers, ConfigRecord)
-    fault = {(1, 1): "nan", (1, 2): "shape", (2, 1): "key", (2, 2): "count", (3, 1): "silence"}.get(
+    fault = {(1, 1): "nan", (1, 2): "shape", (2, 1): "key", (2, 2): "count", (3, 1): "no reply"}.get(
         (who, numbers["round"])  # type: ignore[arg-type]
     )
-    if fault == "silence":
+    if fault == "no reply":
         time.sleep(3600)
     reply = honest(message, context)
     model = reply.content.array_records["model"]

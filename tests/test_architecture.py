@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
+import io
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "isfl"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "isfl"
+PYTHON_FILES = sorted(
+    path for part in ("src", "tests", "benchmarks", "scripts") for path in (ROOT / part).rglob("*.py")
+)
 ROOMS = [
     "errors",
     "files",
@@ -90,3 +96,24 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+PRIVATE_NAMES = frozenset({"board", "crew", "hands", "post", "roster", "workplace"})
+"""Names that only this project would understand; the field has others: shared buffer, worker pool, node registry."""
+
+
+def private_names_in(source: str) -> set[str]:
+    """Return the identifiers of a source that are private names, or have one among their parts."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    names = {token.string for token in tokens if token.type == tokenize.NAME} - {"__post_init__"}
+    return {name for name in names if PRIVATE_NAMES & set(name.lower().split("_"))}
+
+
+def test_private_names_are_found_in_identifiers_alone() -> None:
+    assert private_names_in("board = Crew(post_box)") == {"board", "Crew", "post_box"}
+    assert private_names_in("keyboard = '--post'  # many hands\ndef __post_init__(): ...") == set()
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_names_are_those_of_the_field(path: Path) -> None:
+    assert not private_names_in(path.read_text(encoding="utf-8"))

@@ -81,7 +81,7 @@ def test_the_published_sizes_of_the_mixed_split() -> None:
 
 
 def test_the_published_sizes_of_the_mixed_split_with_overlap() -> None:
-    """What the released code hands out of CIFAR-10's 50,000: an i.i.d. part, and two shards cut from all samples."""
+    """What the released code gives out of CIFAR-10's 50,000: an i.i.d. part, and two shards cut from all samples."""
     labels = np.repeat(np.arange(10), 5000)
     for clients, nr, iid, of_a_shard in (
         (10, 0.98, 100, 450),
@@ -100,14 +100,14 @@ def test_the_published_sizes_of_the_mixed_split_with_overlap() -> None:
             assert counts[-4:].sum() > 2 * of_a_shard
 
 
-def test_with_overlap_a_sample_may_be_handed_out_twice() -> None:
+def test_with_overlap_a_sample_may_be_given_out_twice() -> None:
     """Shards of 100 that are all of the data: every sample of the i.i.d. part lies in one of them too."""
     split = MixedSplit(clients=25, shard_size=200, nr=0.5, overlap=True)
     labels = np.repeat(np.arange(10), 500)
     parts = partition(split, labels, 500, seed=0, public_from="all")
-    handed_out = np.concatenate(parts.clients)
-    owners = np.bincount(handed_out, minlength=5000)
-    assert len(handed_out) == 25 * 2 * 200
+    given_out = np.concatenate(parts.clients)
+    owners = np.bincount(given_out, minlength=5000)
+    assert len(given_out) == 25 * 2 * 200
     assert owners.max() == 2 and (owners == 2).sum() == 25 * 2 * 100 and (owners == 0).sum() == 0
     assert any(len(np.unique(own)) < len(own) for own in parts.clients), "one client may hold a sample twice"
     apart = partition(MixedSplit(clients=10, shard_size=200, nr=0.5), labels, 500, seed=0)
@@ -183,7 +183,7 @@ def test_nr_one_is_pure_shards_and_nr_zero_is_iid() -> None:
     each=st.integers(1, 30),
     seed=st.integers(0, 5),
 )
-def test_dirichlet_ends_and_never_hands_out_an_empty_client(clients: int, alpha: float, each: int, seed: int) -> None:
+def test_dirichlet_ends_and_never_leaves_a_client_empty(clients: int, alpha: float, each: int, seed: int) -> None:
     parts = partition(DirichletSplit(clients=clients, alpha=alpha, samples_per_client=each), LABELS, 1, seed)
     sizes = [len(p) for p in parts.clients]
     assert min(sizes) >= 1 and sum(sizes) == clients * each

@@ -69,7 +69,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "norms": (lambda reply: spoiled(reply, gradient_norm=[-1.0]), "gradient norms"),
     "cost": (lambda reply: spoiled(reply, training_seconds=float("nan")), "reports costs that cannot be"),
     "loss": (lambda reply: spoiled(reply, train_loss=1e308), "reports a training loss of 1e+308"),
-    "silence": (lambda reply: None, "did not answer within"),
+    "no reply": (lambda reply: None, "did not answer within"),
 }
 
 

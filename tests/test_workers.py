@@ -254,10 +254,10 @@ def _alive(pid: int) -> bool:
         return False
 
 
-# ---------------------------------------------------------------- the board
+# ---------------------------------------------------------------- the shared buffer
 
 
-def test_a_board_keeps_every_bit_and_the_layout() -> None:
+def test_shared_models_keep_every_bit_and_the_layout() -> None:
     weights: Weights = {
         "conv": torch.randn(4, 3, 3, 3).to(memory_format=torch.channels_last),
         "half": torch.randn(5).half(),
@@ -265,13 +265,13 @@ def test_a_board_keeps_every_bit_and_the_layout() -> None:
         "nothing": torch.zeros(0, 3),
         "transposed": torch.randn(3, 4).t(),
     }
-    board = SharedModels(weights, rows=3)
-    board.write(1, weights)
-    for name, value in board.read(1).items():
+    shared = SharedModels(weights, rows=3)
+    shared.write(1, weights)
+    for name, value in shared.read(1).items():
         assert torch.equal(value, weights[name]) and value.dtype == weights[name].dtype
-    assert board.read(1)["conv"].stride() == weights["conv"].stride()
-    assert not any(bool(value.any()) for value in board.read(0).values())
-    kept = board.copy(1, frozenset({"half", "count"}))
-    board.write(1, {"half": torch.zeros(5)})
+    assert shared.read(1)["conv"].stride() == weights["conv"].stride()
+    assert not any(bool(value.any()) for value in shared.read(0).values())
+    kept = shared.copy(1, frozenset({"half", "count"}))
+    shared.write(1, {"half": torch.zeros(5)})
     assert kept.keys() == {"half", "count"} and torch.equal(kept["half"], weights["half"])
-    assert torch.equal(board.read(1)["conv"], weights["conv"])
+    assert torch.equal(shared.read(1)["conv"], weights["conv"])
