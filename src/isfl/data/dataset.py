@@ -13,7 +13,7 @@ from torch import Tensor
 from isfl.sampling import Indices
 
 BatchTransform = Callable[[Tensor], Tensor]
-"""From a batch of inputs as they are stored to one of the same shape and type."""
+"""From a batch of inputs as they are stored to another of the same shape and type."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class Dataset:
         return len(self.labels)
 
     def subset(self, indices: Indices) -> Dataset:
-        """The samples at `indices`, as a data set of its own."""
+        """Return a copy of the samples at `indices`."""
         rows = torch.from_numpy(np.ascontiguousarray(indices))
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
 
     def rows(self, start: int, stop: int) -> Dataset:
-        """Consecutive samples, looked at in place."""
+        """Return consecutive samples without copying them."""
         return replace(self, inputs=self.inputs[start:stop], labels=self.labels[start:stop])
 
     def batch(self, indices: Indices | slice, transform: BatchTransform | None = None) -> tuple[Tensor, Tensor]:
-        """Model inputs and labels at `indices`; `transform` sees the stored inputs, before they are scaled."""
+        """Return model inputs and labels at `indices`; `transform` is applied to stored inputs, before scaling."""
         rows = indices if isinstance(indices, slice) else torch.from_numpy(indices)
         inputs = self.inputs[rows] if transform is None else transform(self.inputs[rows])
         return scaled(inputs, self.normalization), self.labels[rows]
@@ -66,8 +66,7 @@ class Dataset:
 
 
 class Population(Sequence[Dataset]):
-    """The data sets of all clients, one behind the other in one data set: client `k` has the rows
-    `bounds[k] .. bounds[k + 1]`."""
+    """The data sets of all clients in one: client `k` has the rows `bounds[k] .. bounds[k + 1]`."""
 
     def __init__(self, data: Dataset, bounds: np.ndarray) -> None:
         self.data, self.bounds = data, bounds
@@ -94,9 +93,9 @@ class Population(Sequence[Dataset]):
 
 
 def scaled(inputs: Tensor, normalization: Normalization | None = None) -> Tensor:
-    """Bytes to [-1, 1] and anything else untouched, or both by channel means and deviations.
+    """Return model inputs: bytes scaled to [-1, 1] and other types unchanged, or all normalised by channel.
 
-    Images get their channels last in memory, which is what convolutions on a CPU like best.
+    Images get their channels last in memory, which is fastest for convolutions on a CPU.
     """
     image = inputs.dtype == torch.uint8
     if normalization is None:

@@ -1,4 +1,4 @@
-"""The data that one client holds, as its operator names it: an npz file, a folder of pictures, or a function."""
+"""A client's own data, as its operator names it: an npz file, a folder of pictures, or a function."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LABELS = ("labels", "train_labels", "y", "y_train")
 
 
 def load_held(reference: str, class_names: Sequence[str], input_shape: Sequence[int]) -> Dataset:
-    """A client's own samples. `reference` is `FILE.npz`, a folder with one folder a class, or `module:function`.
+    """Load a client's own samples from `FILE.npz`, a folder with one folder per class, or `module:function`.
 
-    Classes are the federation's: labels are positions in `class_names`, folders have those names; a client need not
-    have them all.
+    Classes are the federation's: labels are positions in `class_names`, and folders have those names. A client may
+    lack some of them.
     """
     where = f"data = {reference!r}"
     if reference.endswith(".npz"):
@@ -39,7 +39,7 @@ def load_held(reference: str, class_names: Sequence[str], input_shape: Sequence[
         )
     if tuple(inputs.shape[1:]) != tuple(input_shape):
         raise UserError(
-            f"{where}: inputs have shape {tuple(inputs.shape[1:])}, those of the federation {tuple(input_shape)}"
+            f"{where}: inputs have shape {tuple(inputs.shape[1:])}, those of the federation have {tuple(input_shape)}"
         )
     return Dataset(torch.from_numpy(inputs), torch.from_numpy(labels), len(class_names))
 

@@ -1,4 +1,4 @@
-"""The IDX format of MNIST and its relatives."""
+"""The IDX format of MNIST and data sets like it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = {
 
 
 def read_official(directory: Path) -> dict[str, np.ndarray]:
-    """The four official files, packed (`.gz`) or not."""
+    """Read the four official files, compressed (`.gz`) or not."""
     arrays = {}
     for key, name in FILES.items():
         found = [file for file in (directory / f"{name}.gz", directory / name) if file.is_file()]
@@ -30,7 +30,7 @@ def read_official(directory: Path) -> dict[str, np.ndarray]:
 
 
 def read_idx(file: Path) -> np.ndarray:
-    """Two zero bytes, the type (8: bytes), the number of dimensions, each size in four bytes, the data."""
+    """Read a file: two zero bytes, the type (8: bytes), the number of dimensions, each size in four bytes, the data."""
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         if raw[:3] != b"\x00\x00\x08":

@@ -1,4 +1,4 @@
-"""CSV tables of numbers as people have them: with or without a header, with or without names of the rows."""
+"""CSV tables of numbers, with or without a header, with or without names of the rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SEPARATORS = (",", ";", "\t")
 NAME_HEADINGS = {"", "client", "clients", "client_id", "client id", "id", "index", "name", "node", "site"}
 """Headings of a first column that holds names, even where the names are numbers."""
 FEWEST_NUMBERS = 3
-"""From how many on, numbers that count up one by one are taken for names."""
+"""Consecutive numbers are taken for names if there are at least this many."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text, and where in the file they stand."""
+    """Cells as text, with their places in the file."""
 
     file: str
     cells: tuple[tuple[str, ...], ...]
@@ -30,16 +30,16 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def place(self, row: int, column: int) -> str:
-        """Of a cell, for an error message."""
+        """Return the place of a cell for an error message."""
         name = f" ({self.column_names[column]})" if self.column_names else ""
         return f"{self.file}: row {self.row_numbers[row]}, column {column + 1 + (self.row_names is not None)}{name}"
 
 
 def read_table(file: Path) -> Table:
-    """A table with at least one row; one clear line for the first thing that is wrong."""
+    """Read a table with at least one row, or raise a `UserError` for the first thing that is wrong."""
     rows = _without_empty_ends([(i, cells) for i, cells in enumerate(_rows(file), start=1) if cells])
     if not rows:
-        raise UserError(f"{file}: is empty; write one row a client, one column a class")
+        raise UserError(f"{file}: is empty; write one row per client, one column per class")
     first, width = rows[0][0], len(rows[0][1])
     for number, cells in rows:
         if len(cells) != width:
@@ -50,7 +50,7 @@ def read_table(file: Path) -> Table:
     header = rows[0][1] if _is_header(rows[0][1], len(rows), notes, first) else None
     body = rows[1:] if header else rows
     if not body:
-        raise UserError(f"{file}: row {first} is a header and no row follows it; write one row a client")
+        raise UserError(f"{file}: row {first} is a header and no row follows it; write one row per client")
     named = width > 1 and _has_names(header, [cells for _, cells in body], notes)
     return Table(
         file=str(file),
@@ -63,7 +63,7 @@ def read_table(file: Path) -> Table:
 
 
 def number(cell: str) -> float | None:
-    """What a cell says; None where that is not a number."""
+    """Return the value of a cell, or None if it is not a number."""
     try:
         return float(cell)
     except ValueError:
@@ -74,7 +74,9 @@ def _rows(file: Path) -> list[list[str]]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise UserError(f"{file}: no such file; give a CSV file with one row a client, one column a class") from None
+        raise UserError(
+            f"{file}: no such file; give a CSV file with one row per client, one column per class"
+        ) from None
     except UnicodeDecodeError:
         raise UserError(f"{file}: is not text in UTF-8; save it as a CSV file in UTF-8") from None
     except OSError as error:
@@ -93,7 +95,7 @@ def _rows(file: Path) -> list[list[str]]:
 
 
 def _without_empty_ends(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
-    """Without empty rows at the end and without a last column that is empty everywhere: spreadsheets leave them."""
+    """Remove empty rows at the end and an empty last column, which spreadsheets leave behind."""
     while rows and not any(rows[-1][1]):
         rows = rows[:-1]
     if rows and all(len(cells) > 1 and not cells[-1] for _, cells in rows):
@@ -102,12 +104,12 @@ def _without_empty_ends(rows: list[tuple[int, list[str]]]) -> list[tuple[int, li
 
 
 def _name(cell: str) -> str:
-    """In one line, without what a terminal would take for a command."""
+    """Return a name on one line, without control characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in cell).split())
 
 
 def _is_header(cells: Sequence[str], rows: int, notes: list[str], position: int) -> bool:
-    """No number behind the first cell, or numbers that only count up: classes called 0, 1, 2, ..."""
+    """Whether the first row has no number after its first cell, or only consecutive ones: classes 0, 1, 2, ..."""
     values = cells[1:] or cells
     if all(number(cell) is None for cell in values) and any(values):
         return True
@@ -121,7 +123,7 @@ def _is_header(cells: Sequence[str], rows: int, notes: list[str], position: int)
 
 
 def _has_names(header: Sequence[str] | None, body: Sequence[Sequence[str]], notes: list[str]) -> bool:
-    """Most first cells are words, or count up one by one; or the header says so."""
+    """Whether most first cells are words, or all are consecutive numbers, or the header says so."""
     firsts = [cells[0] for cells in body]
     if header is not None and header[0].lower() in NAME_HEADINGS:
         return True
@@ -134,5 +136,5 @@ def _has_names(header: Sequence[str] | None, body: Sequence[Sequence[str]], note
 
 
 def _count_up(cells: Sequence[str]) -> bool:
-    """0, 1, 2, ... or 1, 2, 3, ..."""
+    """Whether the cells are 0, 1, 2, ... or 1, 2, 3, ..."""
     return any(list(cells) == [str(i + start) for i in range(len(cells))] for start in (0, 1))
