@@ -1,4 +1,4 @@
-"""What a federation is told once: seed, scheme, training, target, BatchNorm policy."""
+"""The settings of a federation: seed, scheme, training, target, BatchNorm policy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Training(Part):
         "own (the authors' code)",
     )
     evaluate_every: int = Field(
-        1, ge=1, description="measure accuracy every so many rounds (and after the last): it costs a pass over all data"
+        1,
+        ge=1,
+        description="rounds from one evaluation to the next, each a pass over all data; the last round has one",
     )
     batchnorm: Literal["average", "local", "group"] = Field(
         "average",
