@@ -6,6 +6,7 @@ uses the new choice and has another result than the same run without it.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -64,6 +65,19 @@ class Example:
     use: str
     """A line of TOML, or an option of `isfl run`."""
 
+    @property
+    def name(self) -> str:
+        """What a configuration calls the choice."""
+        return self.entry.strip('"').replace("_", "-").lower()
+
+    @property
+    def change(self) -> dict[str, int]:
+        """The added lines of each file: the new file and one line, or the new class (two empty lines) and one line."""
+        lines = self.text.count("\n")
+        if self.file is None:
+            return {self.list: lines + 2 + 1}
+        return {str(Path(self.list).parent / self.file): lines, self.list: 1}
+
     def add_to(self, package: Path) -> None:
         listed = package / self.list
         content = listed.read_text(encoding="utf-8")
@@ -97,13 +111,36 @@ def test_the_page_has_an_example_for_every_kind_of_choice() -> None:
     assert {example.list for example in examples()} >= KINDS
 
 
-def run_with(package: Path, use: str, out: Path) -> None:
-    """Run a tiny configuration with a copy of the package."""
+def changed_lines(package: Path) -> dict[str, int]:
+    """Return the number of added and removed lines of every file that differs from the package."""
+    found = {}
+    for path in sorted(package.rglob("*.py")):
+        name = str(path.relative_to(package))
+        old = PACKAGE / name
+        lines = old.read_text(encoding="utf-8").splitlines() if old.exists() else []
+        difference = list(difflib.unified_diff(lines, path.read_text(encoding="utf-8").splitlines(), lineterm="", n=0))
+        count = sum(line[0] in "+-" and line[:3] not in ("+++", "---") for line in difference)
+        if count:
+            found[name] = count
+    return found
+
+
+PROGRAM = f"""
+import runpy, sys
+from isfl.cli import main
+print(runpy.run_path({str(ROOT / "scripts/write_configuration.py")!r})["page"]())
+main(sys.argv[1:])
+"""
+"""Print the documentation of the configuration, then run a command."""
+
+
+def run_with(package: Path, use: str, out: Path) -> str:
+    """Run a tiny configuration with a copy of the package; return the documentation of its configuration."""
     options, toml = (use.split(), "") if use.startswith("--") else ([], use)
     (out.parent / "own.toml").write_text(toml, encoding="utf-8")
     chosen = {table for table, keys in tomllib.loads(toml).items() if {"kind", "name"} & set(keys)}
     tiny = [value for table, values in TINY.items() if table == "data" or table not in chosen for value in values]
-    command = [sys.executable, "-m", "isfl.cli", "run", "own.toml", "--out", str(out), "--jobs", "1", *options]
+    command = [sys.executable, "-c", PROGRAM, "run", "own.toml", "--out", str(out), "--jobs", "1", *options]
     done = subprocess.run(
         command + [argument for value in tiny for argument in ("--set", value)],
         cwd=out.parent,
@@ -113,13 +150,7 @@ def run_with(package: Path, use: str, out: Path) -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
-def plain_loss(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    out = tmp_path_factory.mktemp("plain") / "run"
-    run_with(PACKAGE, "", out)
-    return losses(out)
+    return done.stdout
 
 
 def losses(run: Path) -> list[float]:
@@ -135,16 +166,24 @@ def holds(config: Any, given: Any) -> bool:
     return bool((config["kind"] if isinstance(config, dict) else config) == given)
 
 
+@pytest.fixture(scope="module")
+def plain_losses(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    out = tmp_path_factory.mktemp("plain") / "run"
+    run_with(PACKAGE, "", out)
+    return losses(out)
+
+
 @pytest.mark.parametrize("example", examples(), ids=lambda e: e.list)
-def test_one_file_and_one_line_make_a_new_choice(example: Example, tmp_path: Path, plain_loss: list[float]) -> None:
+def test_one_file_and_one_line_make_a_new_choice(example: Example, tmp_path: Path, plain_losses: list[float]) -> None:
     package, out = tmp_path / "isfl", tmp_path / "run"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     example.add_to(package)
-    run_with(package, example.use, out)
-    config = json.loads((out / "config.json").read_text())
-    assert holds(config, {} if example.use.startswith("--") else tomllib.loads(example.use))
+    assert changed_lines(package) == example.change
+    page = run_with(package, example.use, out)
     assert len(losses(out)) == 2
     if example.list.startswith("trackers"):
         assert (out / "rounds.txt").read_text() == "".join(f"{i + 1} {loss}\n" for i, loss in enumerate(losses(out)))
-    else:
-        assert losses(out) != plain_loss
+        return
+    assert holds(json.loads((out / "config.json").read_text()), tomllib.loads(example.use))
+    assert losses(out) != plain_losses
+    assert re.search(rf"""["`]{example.name}["`]""", page), "the documentation of the configuration names the choice"
