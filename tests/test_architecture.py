@@ -1,64 +1,31 @@
-"""The house: rooms from pure to practical; a room may only import from rooms above it in the list."""
+"""The house: rooms from pure to practical; a room may only import from rooms above it, and its picture shows that."""
 
 from __future__ import annotations
 
-import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.worlds import module_at
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "isfl"
 PYTHON_FILES = sorted(
     path for part in ("src", "tests", "benchmarks", "scripts") for path in (ROOT / part).rglob("*.py")
 )
-ROOMS = [
-    "errors",
-    "files",
-    "layout",
-    "lines",
-    "schema",
-    "randomness",
-    "theory",
-    "kernels",
-    "smoothness",
-    "sampling",
-    "data",
-    "models",
-    "federation",
-    "problem",
-    "engines",
-    "plotting",
-    "experiment",
-    "flower",
-    "diagnose",
-    "report",
-    "trackers",
-    "cli",
-]
+ARCHITECTURE = module_at(ROOT / "scripts/draw_architecture.py")
+ROOMS: tuple[str, ...] = ARCHITECTURE.ROOMS
+imports_of: Callable[[str], set[str]] = ARCHITECTURE.imports_of
 
 
 def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
-
-
-def imports_of(source: str) -> set[str]:
-    """Return the modules that a source file names; `from isfl import x` is `isfl.x`."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0 and node.module, "imports are absolute"
-            if node.module == "isfl":
-                found.update(f"isfl.{alias.name}" for alias in node.names)
-            else:
-                found.add(node.module)
-        elif isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-    return found - {"isfl.__version__"}
 
 
 def test_every_way_to_import_a_room_is_seen() -> None:
@@ -117,3 +84,26 @@ def test_private_names_are_found_in_identifiers_alone() -> None:
 @pytest.mark.parametrize("path", PYTHON_FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_names_are_those_of_the_field(path: Path) -> None:
     assert not private_names_in(path.read_text(encoding="utf-8"))
+
+
+def test_every_room_is_in_the_order_and_says_what_it_is() -> None:
+    rooms = {room_of(path) for path in SOURCE.rglob("*.py")} - {"__init__"}
+    assert rooms == set(ROOMS)
+    for room in ROOMS:
+        assert ARCHITECTURE.summary(room), f"{room} has no docstring"
+
+
+def test_the_picture_of_the_rooms_is_drawn_from_the_imports() -> None:
+    drawn = ARCHITECTURE.PICTURE.read_text(encoding="utf-8")
+    assert drawn == ARCHITECTURE.picture(), "run: python scripts/draw_architecture.py"
+    dots = sum(len(ARCHITECTURE.imported_rooms(room)) for room in ROOMS)
+    assert drawn.count("<circle") == dots > len(ROOMS)
+
+
+def test_the_paths_of_a_round_name_what_is_there() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"`(src/isfl/[\w/]+\.py)`: `(\w+)`", page)
+    assert len(steps) >= 20
+    for file, name in steps:
+        source = (ROOT / file).read_text(encoding="utf-8")
+        assert re.search(rf"^\s*(def|class) {name}\b", source, re.MULTILINE), f"{file} has no {name}"

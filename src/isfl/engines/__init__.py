@@ -1,4 +1,7 @@
-"""Where a round runs. An engine carries values to the functions of `isfl.federation` and holds no algorithm."""
+"""Where a round runs: on this machine (`local/`), or on Flower nodes (`flower/`).
+
+An engine carries values to the functions of `isfl.federation` and holds no algorithm.
+"""
 
 from isfl.engines.local import LocalEngine
 

@@ -1,1 +1,1 @@
-"""Experiments: configuration, run directories, comparisons."""
+"""Runs and what is made of many: run directories, checkpoints, comparisons, the paper's experiments."""
