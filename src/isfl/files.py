@@ -1,4 +1,4 @@
-"""Files and directories that are whole or not there at all, whenever the process or the disk fails."""
+"""Write files and directories completely or not at all, even if the process or the disk fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def cache_directory() -> Path:
-    """`ISFL_CACHE`, else the user's cache directory."""
+    """Return `ISFL_CACHE`, or else the user's cache directory."""
     if given := os.environ.get("ISFL_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isfl"
@@ -28,7 +28,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def appear(path: Path, files: Mapping[str, bytes]) -> None:
-    """A new directory with these files in it, whole or not at all; what an earlier attempt left behind is removed."""
+    """Create a directory with these files, complete or not at all; remove leftovers of earlier attempts."""
     path.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{path.name[:100]}-draft-"
     for stale in path.parent.glob(f"{prefix}*"):
@@ -42,8 +42,8 @@ def appear(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """The file appears with all its content, on disk, or not at all; the disk may fill up at any moment."""
-    # A name of its own: a process that was given up may still be writing the same file, or one on another machine.
+    """Write a file, complete and on disk, or leave it as it was."""
+    # A unique name: another process, perhaps on another machine, may still be writing the same file.
     temporary = file.with_name(f"{file.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as stream:

@@ -1,4 +1,4 @@
-"""Many runs under one roof: each cell is a run directory of its own, and the whole goes on where it stopped."""
+"""Many runs in one directory: each cell is a run directory, and an interrupted whole can be resumed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cell:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What it has written so far; the run directory is the only channel between processes."""
+        """The metrics written so far; the run directory is the only channel between processes."""
         return self._reader.read()
 
     @cached_property
@@ -45,12 +45,12 @@ class Cell:
 
     @property
     def complete(self) -> bool:
-        """All its rounds have been measured: everything that is ever shown of it is there."""
+        """Whether all its rounds have been measured, which is all that tables and figures need."""
         return len(self.lines) == self.config.training.rounds
 
     @property
     def finished(self) -> bool:
-        """It is complete and its model is written: nothing is left to run."""
+        """Whether its model is written too: nothing is left to run."""
         return (self.out / layout.MODEL).exists()
 
 
@@ -86,7 +86,7 @@ def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: S
 
 
 def want_cells(out: Path, cells: Sequence[Cell]) -> None:
-    """Add cells of the plan to those that `isfl resume` goes on with."""
+    """Add cells of the plan to those that `isfl resume` runs."""
     from isfl.experiment.run import check_runnable
 
     for cell in cells:
@@ -104,7 +104,7 @@ def _text(plan: dict[str, Any]) -> bytes:
 
 
 def planned_cells(out: Path, *, wanted: bool = False) -> tuple[dict[str, Any], list[Cell]]:
-    """The plan that `begin_cells` wrote, and its cells, or only those that were asked for so far."""
+    """Return the plan that `begin_cells` wrote, and its cells; with `wanted`, only those requested so far."""
     file = out / layout.PLAN
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))
@@ -128,7 +128,7 @@ def planned_cells(out: Path, *, wanted: bool = False) -> tuple[dict[str, Any], l
 
 
 def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence[Cell]], None]) -> None:
-    """Run what is not finished yet, `jobs` at a time (default: one per core); the cores share a single run."""
+    """Run the unfinished cells, `jobs` at a time (default: one per core); a single cell uses all cores."""
     for cell in cells:
         _refuse_other(cell.config, cell.out)
     work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells if not cell.finished]
@@ -153,7 +153,7 @@ def _cell_worker(number: int) -> Handler:
 def run_or_resume(
     config: str, out: str, on_round: Callable[[dict[str, Any]], None] = lambda line: None, workers: int = 1
 ) -> None:
-    """One cell."""
+    """Run one cell, or resume it."""
     from isfl.experiment.run import LocalHost, resume, run
 
     settings, path = Config.model_validate_json(config), Path(out)
@@ -165,6 +165,6 @@ def run_or_resume(
 
 
 def _refuse_other(config: Config, out: Path) -> None:
-    """A directory that holds another run than planned is neither shown nor gone on with."""
+    """Refuse a directory that holds another run than planned."""
     if out.exists() and RunDirectory.open(out).config != config.model_dump(mode="json"):
         raise UserError(f"{out}: holds a run of another configuration than planned; move it away")

@@ -28,7 +28,7 @@ class Summary:
     extra_gradients: float
     """Gradient evaluations for sampling, in percent of those for training."""
     seconds: float
-    """Mean seconds of computing (training and sampling) a run."""
+    """Mean seconds of computing (training and sampling) per run."""
     standard_by_seed: tuple[float, ...]
     """D_S of each seed, in the order they were given: rows of one comparison can be paired."""
 
@@ -36,7 +36,7 @@ class Summary:
 def comparison_cells(
     config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path, variants: Sequence[str] = ()
 ) -> list[Cell]:
-    """One cell for each scheme or variant and each seed."""
+    """Return one cell for each scheme or variant and each seed."""
     if not schemes or not seeds:
         raise UserError("--schemes and --seeds need at least one value each, for instance --schemes fedavg,isfl")
     # The file's own scheme keeps its parts; another name stands for its own.
@@ -56,7 +56,7 @@ def comparison_cells(
 
 
 def _variant(text: str) -> tuple[str, list[str]]:
-    """`NAME: key=value; key=value` as its name and its overrides."""
+    """Split `NAME: key=value; key=value` into its name and its overrides."""
     name, colon, changes = text.partition(":")
     overrides = [change.strip() for change in changes.split(";") if change.strip()]
     if not colon or not re.fullmatch(r"[\w.+-]+", name.strip()) or not overrides:

@@ -38,7 +38,7 @@ LOCAL: Mapping[str, Any] = {"kind": "local"}
 """The engine of a run on this machine, in `run.json`."""
 
 _LOCKS: list[TextIOWrapper] = []
-"""Held by this process. A worker forked from it must let go of them, or they would outlive it."""
+"""Held by this process. A forked worker closes them, or they would stay locked after this process ends."""
 
 
 def _let_go() -> None:
@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 class RunDirectory:
-    """One run's files. Whole files appear under their name when they are complete; growing ones grow by whole lines."""
+    """The files of one run. A file appears when it is complete; the growing ones grow by complete lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class RunDirectory:
     def create(
         cls, path: Path, config: Mapping[str, Any], split: Mapping[str, Any], engine: Mapping[str, Any] = LOCAL
     ) -> RunDirectory:
-        """A new directory that appears with its describing files in it. `engine` says where the run takes place."""
+        """Create the directory with its description, at once. `engine` says where the run takes place."""
         refuse_used(path)
         described = {
             layout.CONFIG: config,
@@ -77,7 +77,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """A directory that `create` made, by this version of the format."""
+        """Open a directory that `create` made; refuse one of another format."""
         try:
             written = read_object(path / layout.ENVIRONMENT)
             read_object(path / layout.CONFIG)
@@ -105,7 +105,7 @@ class RunDirectory:
 
     @property
     def engine(self) -> dict[str, Any]:
-        """Where the run takes place; runs from before there was a choice are local."""
+        """Where the run takes place; local if the directory does not say."""
         engine: dict[str, Any] = self.environment.get("engine", dict(LOCAL))
         return engine
 
@@ -115,7 +115,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, patience: float = 0.0) -> Iterator[None]:
-        """One process at a time. With patience, one that is about to end may do so: wait that many seconds for it."""
+        """Lock the run for this process; wait `patience` seconds for another process to release it."""
         with (self.path / layout.LOCK).open("w") as stream:
             end = time.monotonic() + patience
             while not _taken(stream):
@@ -129,7 +129,7 @@ class RunDirectory:
                 _LOCKS.remove(stream)
 
     def restore(self) -> Checkpoint | None:
-        """The last whole checkpoint; lines of later rounds are cut off, they will be written again."""
+        """Return the last complete checkpoint, and cut the lines of later rounds: they will be written again."""
         checkpoint = latest_checkpoint(self.path)
         if checkpoint is not None and checkpoint.config != self._config_digest:
             raise UserError(
@@ -147,7 +147,7 @@ class RunDirectory:
         metrics: Mapping[str, Any],
         probabilities: Mapping[str, Any],
     ) -> None:
-        """All of a round: its lines, then its checkpoint. Ctrl-C waits until it is done."""
+        """Write the lines of a round, then its checkpoint. Ctrl-C takes effect afterwards."""
         with uninterrupted(), told_when_full(self.path):
             self._growing[layout.METRICS].append(metrics)
             self._growing[layout.PROBABILITIES].append(probabilities)
@@ -173,7 +173,7 @@ def _taken(stream: TextIOWrapper) -> bool:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C takes effect at the end. (Only the main thread hears it at all.)"""
+    """Delay Ctrl-C to the end of the block. (Only the main thread receives it.)"""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -193,7 +193,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def told_when_full(path: Path) -> Iterator[None]:
-    """A full disk (or one that fails) is the user's business; the last checkpoint stays as it was."""
+    """Turn errors of the disk into a `UserError` that says how to resume."""
     try:
         yield
     except OSError as error:
@@ -205,7 +205,7 @@ def told_when_full(path: Path) -> Iterator[None]:
 
 
 def refuse_used(path: Path) -> None:
-    """A directory with something in it is never written over."""
+    """Refuse a directory that is not empty: nothing is ever overwritten."""
     try:
         used = path.exists() and (not path.is_dir() or any(path.iterdir()))
     except OSError as error:
@@ -215,7 +215,7 @@ def refuse_used(path: Path) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """What the numbers of a run may depend on besides its configuration."""
+    """Return what the numbers of a run may depend on besides its configuration."""
     return {
         "format": FORMAT,
         "versions": {name: version(name) for name in ("isfl", "torch", "numpy")}
@@ -230,7 +230,7 @@ def environment() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The model name where the system tells it, else the architecture."""
+    """Return the processor's model name, or the architecture if the system does not say."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

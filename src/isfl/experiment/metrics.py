@@ -1,4 +1,4 @@
-"""One line of `metrics.jsonl` from the report of a round."""
+"""The lines of `metrics.jsonl` and `probabilities.jsonl` from the report of a round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isfl.theory.arrays import Array
 
 
 def metrics_of(report: RoundReport) -> dict[str, Any]:
-    """Plain numbers; `None` stands for what was not measured. Accuracies are shares between 0 and 1."""
+    """Return a line of metrics: plain numbers, None for what was not measured, accuracies between 0 and 1."""
     line: dict[str, Any] = {"round": report.round, **_accuracy(report)}
     line |= {
         "train_loss": report.train_loss,
@@ -48,7 +48,7 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
 
 
 def _accuracy(report: RoundReport) -> dict[str, Any]:
-    """Accuracies; the same keys with None in a round that was not evaluated."""
+    """Return the accuracies; the same keys with None in a round that was not evaluated."""
     if report.standard is None:
         accuracies = ("accuracy_standard", "accuracy_global", "recall", "client_accuracy")
         return dict.fromkeys((*accuracies, "worst_client", "worst_client_accuracy"))
@@ -72,7 +72,7 @@ def _accuracy(report: RoundReport) -> dict[str, Any]:
 
 
 def probabilities_of(report: RoundReport) -> dict[str, Any]:
-    """One line of `probabilities.jsonl`: what every client drew with, or, absent, would have drawn with.
+    """Return a line of probabilities: what every client drew with, or would have drawn with if it was absent.
 
     And the Lipschitz values measured at the end of the round, from which the next probabilities follow.
     """

@@ -71,7 +71,7 @@ class Result:
     """`standard`, `global`, `top5`, `speedup`, as far as the paper has them."""
 
     def difference(self, key: str, *, best: bool = False) -> float | None:
-        """Ours in the last or in the best round, minus the published number."""
+        """Return our number in the last or in the best round, minus the published one."""
         chosen = self.best if best else self
         values = {"standard": chosen.standard, "global": chosen.global_, "top5": chosen.top5, "speedup": self.speedup}
         ours = values[key]
@@ -81,7 +81,7 @@ class Result:
 def reproduction_cells(
     name: str, setting: Setting, seeds: Sequence[int], out: Path, only: str | None, overrides: Sequence[str] = ()
 ) -> list[Cell]:
-    """The cells to work on; a directory that holds this experiment already goes on where it stopped."""
+    """Return the cells to run; a directory that already holds this experiment is resumed."""
     if not seeds or len(set(seeds)) != len(seeds):
         raise UserError("--seeds needs at least one number, each once, for instance --seeds 0,1,2")
     every, chosen = _planned(name, setting, seeds, out, only, overrides)
@@ -110,7 +110,7 @@ def reproduction_cells(
 def _planned(
     name: str, setting: Setting, seeds: Sequence[int], out: Path, only: str | None, overrides: Sequence[str]
 ) -> tuple[list[Cell], list[Cell]]:
-    """All cells of the experiment, and those that `only` chooses.
+    """Return all cells of the experiment, and those that `only` chooses.
 
     A cell that the overrides do not apply to, such as a key of ISFL's for FedAvg, is an error if it is chosen and
     otherwise not part of the experiment.
@@ -133,7 +133,7 @@ def _planned(
 
 
 def _overridden(plan: Plan, overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a cell with `key=value` overrides, none of which may touch what its name stands for."""
+    """Apply `key=value` overrides to the configuration of a cell; refuse those that its name contradicts."""
     config = copy.deepcopy(plan.config)
     for override in overrides:
         key = override.partition("=")[0].strip()
@@ -153,13 +153,13 @@ def _overridden(plan: Plan, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _matches(place: Path, only: str) -> bool:
-    """Comma-separated patterns such as `nr-0.98/*`, `*/isfl*` or `nr-0.98/fedavg/seed-1`."""
+    """Match comma-separated patterns such as `nr-0.98/*`, `*/isfl*` or `nr-0.98/fedavg/seed-1`."""
     patterns = [pattern.strip() for pattern in only.split(",")]
     return any(fnmatch.fnmatch(str(name), pattern) for pattern in patterns for name in (place.parent, place))
 
 
 def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
-    """One result for every group and label that has complete runs."""
+    """Return one result for every group and label that has complete runs."""
     runs: dict[tuple[str, str], dict[int, Lines]] = {}
     for cell in cells:
         if cell.complete:
@@ -210,7 +210,7 @@ def best_round(runs: Sequence[Lines]) -> Best:
 
 
 def to_fedavg(label: str, runs: Mapping[int, Lines], fedavg: Mapping[int, Lines]) -> tuple[float | None, float | None]:
-    """Rounds to the last accuracy of FedAvg with the same seed, and all of FedAvg's rounds divided by them.
+    """Return the rounds to the last accuracy of FedAvg with the same seed, and FedAvg's rounds divided by them.
 
     Both are means over the seeds both have, and None where a seed never gets there. (The published speed-ups 1.79 and
     2.5 are 25/14 and 25/10.)
@@ -227,19 +227,19 @@ def to_fedavg(label: str, runs: Mapping[int, Lines], fedavg: Mapping[int, Lines]
 
 
 def _top5(lines: Lines) -> float | None:
-    """Mean over seeds, where there are more than ten classes."""
+    """Return the mean over seeds; None for ten classes or fewer."""
     values = [line["accuracy_standard_top5"] for line in lines if "accuracy_standard_top5" in line]
     return spread(values)[0] if values else None
 
 
 def published_numbers(name: str) -> dict[str, Any]:
-    """What was published for an experiment; a figure of a table's cells has the numbers of that table."""
+    """Return what was published for an experiment; a figure of a table's cells has the numbers of that table."""
     entry = published().get(name, {})
     return published_numbers(entry) if isinstance(entry, str) else entry
 
 
 def published() -> dict[str, Any]:
-    """The numbers of the paper, with their source."""
+    """Return the numbers of the paper, with their source."""
     text = resources.files("isfl.experiment").joinpath("presets/published.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content

@@ -56,7 +56,7 @@ def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
 
 
 def _draw_mixes(figure: SubFigure, runs: Labelled) -> None:
-    """What clients hold, and what each importance-sampling scheme draws in its last round."""
+    """Draw what clients hold, and what each importance-sampling scheme draws in its last round."""
     held = {scheme: _held_by(found[0]) for scheme, found in runs.items()}
     federated = [scheme for scheme in runs if len(held[scheme]) > 1] or list(runs)
     mixes = held[federated[0]]

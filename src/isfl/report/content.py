@@ -14,7 +14,7 @@ from isfl.report.reading import FoundRun, flat
 from isfl.report.side_by_side import side_by_side
 
 MOST_NUMBERS = 1_500_000
-"""In the heat maps of a page: about 10 MB."""
+"""Limit for the heat maps of a page: about 10 MB."""
 
 SERIES = (
     "accuracy_standard",
@@ -38,14 +38,14 @@ GROUPS = {
     "drift": ("measured", "bound"),
     "bound": ("initial", "psi", "sampling", "total", "step_condition"),
 }
-"""Numbers one level deeper."""
+"""Numbers of a line that are grouped, by group."""
 
 TOTALS = ("gradient_evaluations", "seconds")
 """Those that make sense as sums over rounds."""
 
 
 def content_of(runs: Sequence[FoundRun], refused: Sequence[str]) -> dict[str, Any]:
-    """The data of a page; `refused` are lines about directories that show nothing."""
+    """Return the data of a page; `refused` are lines about directories that show nothing."""
     left = MOST_NUMBERS
     shown = []
     for run in runs:
@@ -97,7 +97,7 @@ QUANTILES = {"lowest": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quarti
 
 
 def _spread_of_clients(run: FoundRun) -> dict[str, Any] | None:
-    """How well clients do on their own data: quantiles over rounds, and every client in the last evaluated one."""
+    """Return the accuracy on clients' own data: quantiles per round, and every client in the last evaluated round."""
     rows = [_known_accuracies(line) for line in run.lines]
     if not any(rows):
         return None
@@ -117,7 +117,7 @@ def _known_accuracies(line: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _about(run: FoundRun) -> list[list[str]]:
-    """What was run, in the words of the configuration."""
+    """Return what was run, in the words of the configuration."""
     config, environment = run.config, run.environment
     split, model, training = (dict(config.get(key) or {}) for key in ("split", "model", "training"))
     data, optimizer = dict(config.get("data") or {}), dict(training.get("optimizer") or {})
@@ -141,7 +141,7 @@ def _about(run: FoundRun) -> list[list[str]]:
 
 
 def warnings_of(run: FoundRun) -> list[str]:
-    """What a reader of the numbers should know."""
+    """Return what a reader of the numbers should know."""
     found = []
     if run.public_counts is not None and (lacking := np.flatnonzero(run.public_counts == 0)).size:
         names = ", ".join(run.class_names[i] for i in lacking[:10]) + (", …" if len(lacking) > 10 else "")

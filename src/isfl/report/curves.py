@@ -14,12 +14,12 @@ from isfl.report.reading import FoundRun
 from isfl.theory.arrays import Array
 
 Labelled = Mapping[str, Sequence[FoundRun]]
-"""Label -> its runs, one a seed."""
+"""Label -> its runs, one per seed."""
 MOST_MARKERS = 10
 
 
 def by_group(runs: Sequence[FoundRun]) -> dict[str, dict[str, list[FoundRun]]]:
-    """Group -> label -> runs, in the order they come; those without a single round are left out."""
+    """Return group -> label -> runs, in the order they come; runs without a round are left out."""
     groups: dict[str, dict[str, list[FoundRun]]] = {}
     for run in runs:
         if run.lines:
@@ -46,7 +46,7 @@ def draw_curves(
     y: str,
     styles: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """A metric over rounds, a line for every label. Accuracies are drawn in percent."""
+    """Draw a metric over rounds, one line per label. Accuracies are drawn in percent."""
     factor = 100.0 if metric.startswith("accuracy") else 1.0
     styles = styles or styles_of(runs)
     for label, own in runs.items():
@@ -59,7 +59,7 @@ def draw_curves(
 
 
 def seeds_of(groups: Sequence[Labelled]) -> str:
-    """What a line and its band are, for the reader of a legend."""
+    """Return what a line and its band are, for a legend."""
     numbers = [len(runs) for labelled in groups for runs in labelled.values()]
     low, high = min(numbers), max(numbers)
     if high == 1:

@@ -14,14 +14,14 @@ from isfl.theory.probabilities import lowest_probabilities
 from isfl.theory.water_filling import move
 
 LAYERS = 3
-"""Numbers a cell and round: probability, Lipschitz value, level."""
+"""Numbers per cell and round: probability, Lipschitz value, level."""
 FEWEST_ROUNDS = 5
 MATCH = 1e-6
 """Recorded probabilities that are further than this from what their Lipschitz values give do not belong to them."""
 
 
 def detail_of(run: FoundRun, room: int) -> tuple[dict[str, Any] | None, int]:
-    """The heat maps of a run in at most `room` numbers, and how many it took.
+    """Return the heat maps of a run in at most `room` numbers, and how many it took.
 
     Where not all fit, rounds are left out evenly, then clients from the end. None where there is nothing or no room.
     """
@@ -49,14 +49,14 @@ def detail_of(run: FoundRun, room: int) -> tuple[dict[str, Any] | None, int]:
 
 
 def _thinned(lines: list[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """Evenly spaced, the first and the last among them."""
+    """Return at most `most` lines, evenly spaced, the first and the last among them."""
     if len(lines) <= most:
         return lines
     return [lines[i] for i in np.unique(np.linspace(0, len(lines) - 1, max(most, 2)).round().astype(int))]
 
 
 def _round(run: FoundRun, line: Mapping[str, Any], local: Array | None, shown: int) -> dict[str, Any]:
-    """What every client drew with in a round, and what that followed from."""
+    """Return what every client drew with in a round, and what that followed from."""
     number, width = line["round"], len(run.class_names)
     probabilities = _rows(line["probabilities"], shown, width)
     took_part = next((m.get("participants") for m in run.lines if m["round"] == number), None)
@@ -70,7 +70,7 @@ def _round(run: FoundRun, line: Mapping[str, Any], local: Array | None, shown: i
 
 
 def _explained(rule: dict[str, Any], p: Array, p_k: Array, lipschitz: Array, q: Array) -> dict[str, Any]:
-    """The water-filling picture of every client that has Lipschitz values.
+    """Return the water-filling picture of every client that has Lipschitz values.
 
     `doubt` marks clients whose recorded probabilities are not what their Lipschitz values give.
     """
@@ -87,7 +87,7 @@ def _explained(rule: dict[str, Any], p: Array, p_k: Array, lipschitz: Array, q: 
 
 
 def _rule(run: FoundRun) -> dict[str, Any] | None:
-    """ISFL's solver and floors; None for schemes that draw otherwise."""
+    """Return ISFL's solver and floors; None for schemes that draw otherwise."""
     sampling = run.config.get("scheme", {}).get("sampling", {})
     if not isinstance(sampling, Mapping) or "solver" not in sampling or "floor" not in sampling:
         return None
@@ -103,7 +103,7 @@ def _floors(run: FoundRun, local: Array | None, shown: int) -> list[list[float |
 
 
 def _latest(run: FoundRun, number: int, shown: int, width: int) -> tuple[Array, list[int]]:
-    """Each client's last Lipschitz values from before a round, and the round they were measured in (0: none yet)."""
+    """Return each client's last Lipschitz values before a round, and the round that measured them (0: none yet)."""
     values, measured = np.full((shown, width), np.nan), [0] * shown
     for line in run.probabilities:
         if line["round"] >= number:
@@ -128,5 +128,5 @@ def _table(values: Array) -> list[list[float | None]]:
 
 
 def _short(value: float) -> float | None:
-    """Four digits: more than a picture can show."""
+    """Round to four digits: more than a picture can show."""
     return float(f"{value:.4g}") if np.isfinite(value) else None

@@ -29,7 +29,7 @@ KINDS = ("pdf", "png")
 
 
 def write_figures(runs: Sequence[FoundRun], out: Path) -> tuple[list[str], dict[str, str]]:
-    """Writes `NAME.pdf` and `NAME.png`; the names drawn, and why the others were not."""
+    """Write `NAME.pdf` and `NAME.png`; return the names drawn, and why the others were not."""
     written: list[str] = []
     missing: dict[str, str] = {}
     runs = [replace(run, label=plain(run.label), class_names=tuple(map(plain, run.class_names))) for run in runs]

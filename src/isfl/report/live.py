@@ -1,4 +1,4 @@
-"""The page while a run goes on: served on loopback by a process of its own that only reads the run directory."""
+"""The live page of a run: a separate process serves it on loopback and only reads the run directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from isfl.report.reading import FoundRun, Readers, find_runs, run_directories, u
 LOOPBACK = "127.0.0.1"
 DATA = "/data.json"
 SHARE = 0.005
-"""Of one core, at most, goes into reading again what has changed."""
+"""The largest share of one core spent on reading what has changed."""
 
 Clock = Callable[[], float]
 
@@ -40,7 +40,7 @@ class Viewer:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what is new; right after it was read, what there was is still good enough."""
+        """Read what is new, unless the last reading was too recent."""
         with self._lock:
             began = self._clock()
             if began < self._next or (seen := _fingerprint(self.paths)) == self._seen:
@@ -50,14 +50,14 @@ class Viewer:
             except UserError:
                 if not self.runs:
                     raise
-                return  # it was there and is gone: the last that was seen stays
+                return  # the runs were removed: keep showing what was read last
             self.content, self._seen = content_of(self.runs, refused), seen
             self.tag = f'"{hashlib.sha256(as_json(self.content).encode()).hexdigest()[:16]}"'
             self._next = self._clock() + (self._clock() - began) / SHARE
 
 
 def _fingerprint(paths: Sequence[Path]) -> object:
-    """What changes when there is something new to show: files of every run, and whether a process works on it."""
+    """Return what changes when there is something new to show: the files of every run, and whether it is running."""
     names = (*layout.DESCRIPTION, *layout.GROWING, layout.MODEL)
     directories = [directory for path in paths for directory, _ in run_directories(path)]
     return [
@@ -75,7 +75,7 @@ def _state(file: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def served(viewer: Viewer, port: int) -> Iterator[str]:
-    """The page at the address this yields, from a thread, for as long as the block lasts."""
+    """Serve the page from a thread while the block lasts; yield its address."""
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), _handler(viewer))
     except OSError as error:
@@ -99,7 +99,7 @@ def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
         timeout = 30
 
         def do_GET(self) -> None:
-            """The page and its data, for pages of this machine alone (a name that leads here is not enough)."""
+            """Answer with the page or its data, to this machine alone (a name that resolves here is not enough)."""
             if self.headers.get("Host", "").partition(":")[0] not in (LOOPBACK, "localhost"):
                 self._answer(403, "text/plain", b"only from this machine\n")
                 return
@@ -124,13 +124,13 @@ def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Silent: the terminal belongs to the run's progress."""
+            """Log nothing: the terminal shows the run's progress."""
 
     return Handler
 
 
 def follow(viewer: Viewer, on_round: Callable[[dict[str, Any]], None], every: float = 1.0) -> None:
-    """Hand on the rounds of a single run, old and new, until it is finished. Ctrl-C ends it."""
+    """Call `on_round` with the rounds of a single run, old and new, until it is finished or Ctrl-C ends it."""
     told = 0
     while True:
         viewer.refresh()

@@ -21,14 +21,14 @@ SCRIPTS = ("dom", "table", "charts", "heatmap", "water", "single", "several", "m
 
 
 def write_report(paths: Sequence[Path], out: Path) -> tuple[list[FoundRun], list[str]]:
-    """The page of all runs at or below these paths; what was found there, and a line about each that shows nothing."""
+    """Write the page of all runs at or below these paths; return them, and a line about each that shows nothing."""
     found, refused = find_runs(paths)
     write_page(content_of(found, refused), out)
     return found, refused
 
 
 def write_page(content: dict[str, Any], out: Path) -> Path:
-    """The page as a file, whole or not at all."""
+    """Write the page to a file, complete or not at all."""
     if out.is_dir():
         raise UserError(f"{out}: is a directory; give the file to write, for instance {out / layout.REPORT}")
     try:
@@ -40,7 +40,7 @@ def write_page(content: dict[str, Any], out: Path) -> Path:
 
 
 def page(content: dict[str, Any], live: str | None = None) -> str:
-    """HTML. With `live`, an address of the same server, the page asks there for newer content."""
+    """Return the page as HTML. With `live`, an address of the same server, it asks there for newer content."""
     runs = content["runs"]
     title = f"{runs[0]['label']} · {runs[0]['name']}" if len(runs) == 1 else f"{len(runs)} runs"
     return Template(_asset("page.html")).substitute(

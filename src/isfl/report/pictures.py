@@ -22,7 +22,7 @@ from isfl.theory.arrays import Array
 
 MOST_CLASSES = 10
 MOST_PANELS = 24
-"""In one figure; more could not be read on any page."""
+"""Limit for one figure; more could not be read on any page."""
 PANELS = {
     "accuracy_standard": "accuracy on $D_S$ in %",
     "accuracy_global": "accuracy on $D_G$ in %",
@@ -41,7 +41,7 @@ def not_too_many(panels: int, what: str) -> None:
 
 
 def convergence(runs: Sequence[FoundRun]) -> Figure:
-    """Accuracy on `D_S` and `D_G` and training loss over rounds; a row of panels for every setting."""
+    """Draw accuracy on `D_S` and `D_G` and training loss over rounds, one row of panels per setting."""
     groups = by_group(runs)
     if not any(np.isfinite(series(run, metric)).any() for run in runs for metric in PANELS):
         raise NotDrawnError("no run has a round with an accuracy or a loss yet")
@@ -64,7 +64,7 @@ CROSS = {
 
 
 def cross(runs: Sequence[FoundRun]) -> Figure:
-    """Accuracy on `D_S` over rounds on CIFAR-10 and CIFAR-100, there also among the first five; three panels."""
+    """Draw accuracy on `D_S` over rounds: CIFAR-10, CIFAR-100, and top-5 on CIFAR-100, one panel each."""
     groups = by_group(runs)
     if not any(group in groups for group, _ in CROSS):
         raise NotDrawnError("no run has a round on CIFAR-10 or CIFAR-100 yet")
@@ -77,7 +77,7 @@ def cross(runs: Sequence[FoundRun]) -> Figure:
 
 
 def rho(runs: Sequence[FoundRun]) -> Figure:
-    """`rho(q)`, mean over clients: of the `q` in use, of the paper's rule, and its minimum. A panel for every label."""
+    """Draw `rho(q)`, mean over clients: in use, by the paper's rule, and its minimum; one panel per label."""
     bands, measured = {}, {}
     for group, labelled in by_group(runs).items():
         for label, own in labelled.items():
@@ -109,7 +109,7 @@ def rho(runs: Sequence[FoundRun]) -> Figure:
 
 
 def probabilities(runs: Sequence[FoundRun]) -> Figure:
-    """`q^k_i` over rounds on the most and the least skewed client, for every label that moves it (its first seed)."""
+    """Draw `q^k_i` over rounds for the most and the least skewed client of every label that changes it (first seed)."""
     shown: dict[str, tuple[FoundRun, dict[str, Array]]] = {}
     for run in runs:
         drawn = drawn_by(run)
@@ -136,7 +136,7 @@ def probabilities(runs: Sequence[FoundRun]) -> Figure:
 
 
 def drawn_by(run: FoundRun) -> dict[str, Array]:
-    """Client -> (T, C) probabilities, of the clients that have them in every round."""
+    """Return client -> (T, C) probabilities, of the clients that have them in every round."""
     rows = [line.get("probabilities") for line in run.probabilities]
     tables = [row for row in rows if isinstance(row, dict)]
     found = {}
@@ -151,7 +151,7 @@ def drawn_by(run: FoundRun) -> dict[str, Array]:
 
 
 def _extremes(run: FoundRun, clients: list[str]) -> list[tuple[str, str]]:
-    """The most and the least skewed client (total variation), or the first and the last where labels are private."""
+    """Return the most and the least skewed client (total variation); the first and the last if labels are private."""
     if run.counts is not None:
         with suppress(ValueError, IndexError):  # counts that are none, or of other clients
             distance = skew_card(run.counts).total_variation
@@ -161,7 +161,7 @@ def _extremes(run: FoundRun, clients: list[str]) -> list[tuple[str, str]]:
 
 
 def _most_moved(drawn: Sequence[dict[str, Array]]) -> tuple[list[int], int]:
-    """All classes, or of very many those whose probabilities move most; and how many there are."""
+    """Return the classes whose probabilities change most, at most `MOST_CLASSES`, and how many classes there are."""
     tables = [q for clients in drawn for q in clients.values()]
     moves = np.zeros(max(q.shape[1] for q in tables))
     for q in tables:
@@ -174,7 +174,7 @@ def _class_name(run: FoundRun, i: int) -> str:
 
 
 def cost(runs: Sequence[FoundRun]) -> Figure:
-    """Accuracy by the gradients it took, for training and for sampling, and the share of the second."""
+    """Draw accuracy over the gradients spent on training and sampling, and the extra gradients of each label."""
     labelled: dict[str, list[FoundRun]] = {}
     for run in runs:
         if np.isfinite(columns.spent(run.lines)).any() and run.evaluated:

@@ -1,4 +1,4 @@
-"""Run directories as they are found: whole, under way, damaged or foreign.
+"""Run directories as they are found: finished, running, damaged or foreign.
 
 What can be read is read, and every defect becomes one line for the reader. Only a directory with nothing to show is
 refused.
@@ -30,7 +30,7 @@ SEPARATOR = " · "
 
 @dataclass(frozen=True)
 class FoundRun:
-    """All that a run directory tells, and what is wrong with it."""
+    """The content of a run directory, and what is wrong with it."""
 
     path: Path
     name: str
@@ -44,15 +44,15 @@ class FoundRun:
     counts: Array | None
     """(K, C) samples of every client; None where they are private or unknown."""
     target: Array | None
-    """(K, C) the shares every client aims at."""
+    """(K, C) the target shares of every client."""
     public_counts: Array | None
     lines: tuple[Mapping[str, Any], ...]
-    """Of `metrics.jsonl`, a round each."""
+    """Of `metrics.jsonl`, one per round."""
     probabilities: tuple[Mapping[str, Any], ...]
-    """Of `probabilities.jsonl`, a round each."""
+    """Of `probabilities.jsonl`, one per round."""
     finished: bool
     under_way: bool
-    """A process is at work on it."""
+    """A process is running it."""
     problems: tuple[str, ...]
 
     @property
@@ -75,7 +75,7 @@ class FoundRun:
 
     @property
     def rounds(self) -> int | None:
-        """How many rounds the run is to have."""
+        """How many rounds are configured."""
         return _whole(_part(self.config, "training").get("rounds"))
 
     @property
@@ -90,7 +90,7 @@ class FoundRun:
 
 
 Readers = dict[Path, LineReader]
-"""By file: who looks at runs again and again keeps them, so that no line is parsed twice."""
+"""By file. A caller that polls keeps them, so that no line is parsed twice."""
 
 
 def find_runs(paths: Sequence[Path], readers: Readers | None = None) -> tuple[list[FoundRun], list[str]]:
@@ -118,7 +118,7 @@ def find_runs(paths: Sequence[Path], readers: Readers | None = None) -> tuple[li
 def read_run(
     path: Path, given: Path | None = None, label: str | None = None, readers: Readers | None = None
 ) -> FoundRun:
-    """Return what one run directory tells."""
+    """Read one run directory."""
     if not path.is_dir():
         raise UserError(f"{path}: no such directory")
     if not any((path / name).exists() for name in SIGNS):
@@ -156,7 +156,7 @@ def read_run(
 
 
 def run_directories(given: Path) -> list[tuple[Path, str | None]]:
-    """The run directories at or below a path, with the labels of the plan they belong to."""
+    """Return the run directories at or below a path, with the labels of the plan they belong to."""
     if (given / layout.PLAN).is_file():
         cells = _object(given / layout.PLAN, []).get("cells")
         planned = [
@@ -177,7 +177,7 @@ def run_directories(given: Path) -> list[tuple[Path, str | None]]:
 
 
 def under_way(path: Path) -> bool:
-    """Is a process at work on this run? Told from the kernel's list of locks: trying the lock could get in its way."""
+    """Return whether a process is running this run, from the kernel's list of locks: trying the lock could block it."""
     try:
         inode = (path / layout.LOCK).stat().st_ino
         held = Path("/proc/locks").read_text(encoding="ascii")
@@ -187,14 +187,14 @@ def under_way(path: Path) -> bool:
 
 
 def _told_apart(runs: list[FoundRun]) -> list[FoundRun]:
-    """Runs of one label whose configurations differ in more than the seed get labels that say in what."""
+    """Relabel runs of one label whose configurations differ in more than the seed: the labels say in what."""
     settings = [{key: value for key, value in flat(run.config).items() if key != "seed"} for run in runs]
     labels = told_apart([run.label for run in runs], settings)
     return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
 def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names with the settings in which those of the same name differ; unknown (empty) settings differ from none."""
+    """Add to equal names the settings in which they differ; unknown (empty) settings differ from none."""
     result = []
     for name, own in zip(names, settings, strict=True):
         others = [other for peer, other in zip(names, settings, strict=True) if peer == name and other]
@@ -205,7 +205,7 @@ def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested settings as `a.b.c` -> value."""
+    """Return nested settings as `a.b.c` -> value."""
     if isinstance(value, Mapping):
         parts = [flat(item, f"{name}.{key}" if name else str(key)) for key, item in value.items()]
         return {key: item for part in parts for key, item in part.items()}
@@ -213,7 +213,7 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
 
 
 def _part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A table of the configuration; empty where something else stands in its place."""
+    """Return a table of the configuration; empty if it is anything else."""
     part = config.get(key)
     return part if isinstance(part, Mapping) else {}
 

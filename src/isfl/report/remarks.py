@@ -22,11 +22,11 @@ ISFEDAVG = (
     "that Rizk et al. assume: each loss is weighed by one over N times its probability."
 )
 RARE = 0.01
-"""Below it a class is hardly drawn: a sample in a hundred."""
+"""A class with a smaller probability is hardly drawn: less than one sample in a hundred."""
 
 
 def remarks(name: str, runs: Sequence[FoundRun]) -> list[str]:
-    """Paragraphs of Markdown for the experiment `name`; none where its runs do not show what they are about."""
+    """Return paragraphs of Markdown about the experiment `name`; none if its runs lack what they describe."""
     match name:
         case "table2":
             labels = {run.short_label for run in runs}
@@ -42,7 +42,7 @@ _TABLE2 = {"pj-unnormalised": UNNORMALISED, "isfedavg": ISFEDAVG}
 
 
 def _about_rho(runs: Sequence[FoundRun]) -> list[str]:
-    """Whether `rho` rose or fell, and how near its minimum it was in the first and the last measured round."""
+    """Say whether `rho` rose or fell, and how near its minimum it was in the first and the last measured round."""
     found = []
     for group, labelled in by_group(runs).items():
         for label, own in labelled.items():
@@ -71,14 +71,14 @@ def _course(first: float, last: float) -> str:
 
 
 def _approach(before: float, after: float) -> str:
-    """In words, of the ratio of minimum to used: it is at most 1, where they meet."""
+    """Put the ratios of minimum to used into words; a ratio is at most 1, where the curves meet."""
     if abs(after - before) < 0.005:
         return "kept their ratio"
     return "approached each other" if after > before else "moved apart"
 
 
 def _about_probabilities(runs: Sequence[FoundRun]) -> list[str]:
-    """How far `q` moves, and what the paper observes of single classes, as shares of all clients and classes."""
+    """Say how far `q` moves, and how common the paper's observations on single classes are."""
     found = []
     for group, labelled in by_group(runs).items():
         for label, own in labelled.items():
@@ -101,7 +101,7 @@ def _about_probabilities(runs: Sequence[FoundRun]) -> list[str]:
 
 
 def _movement(run: FoundRun) -> tuple[float, ...] | None:
-    """Of one run: step between rounds, distance of `q` and of the local mix to the target, two shares in percent."""
+    """Return the step between rounds, the distances of `q` and the local mix to the target, two shares in percent."""
     drawn = drawn_by(run)
     if not drawn or run.shares is None or run.target is None or len(next(iter(drawn.values()))) < 2:
         return None
@@ -122,6 +122,6 @@ def _movement(run: FoundRun) -> tuple[float, ...] | None:
 
 
 def _variation(a: Array, b: Array) -> Array:
-    """Total variation distance over the last axis."""
+    """Return the total variation distance over the last axis."""
     distance: Array = 0.5 * np.abs(a - b).sum(axis=-1)
     return distance

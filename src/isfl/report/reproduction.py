@@ -31,7 +31,7 @@ TableOf = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
 def setting_of(plan: Mapping[str, Any]) -> list[str]:
-    """How the cells of a plan were set, one phrase per option of the command."""
+    """Return the settings of a plan, one phrase per option of the command."""
     scale, interpretation = plan["scale"], plan["as"]
     parts = [f"scale {scale}: {SCALES[scale]}", f"as {interpretation}: {INTERPRETATIONS[interpretation]}"]
     if plan["clients"] is not None:
@@ -87,7 +87,7 @@ def by_group(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def full_table(results: Sequence[Result]) -> TableOf:
-    """All columns, for Markdown: one row per scheme."""
+    """Return all columns, for Markdown: one row per scheme."""
     columns = {
         "scheme": [r.label for r in results],
         "last round: D_S / D_G %": [_accuracies(r, r.seeds, "{:.2f}") for r in results],
@@ -113,7 +113,7 @@ def full_table(results: Sequence[Result]) -> TableOf:
 
 
 def terminal_tables(results: Sequence[Result]) -> Iterator[TableOf]:
-    """What fits into 80 columns: accuracies and rounds, then speed-up and top-5 where the paper has them."""
+    """Yield what fits into 80 columns: accuracies and rounds, then speed-up and top-5 where the paper has them."""
     schemes = [r.label for r in results]
     columns = {
         "scheme": schemes,
@@ -148,7 +148,7 @@ TO_FEDAVG = "rounds to FedAvg: to the last accuracy of FedAvg with the same seed
 
 
 def caption(results: Sequence[Result]) -> str:
-    """What the columns of both tables are."""
+    """Return what the columns of both tables are."""
     return "; ".join([CAPTION, *([TO_FEDAVG] if _has_fedavg(results) else [])])
 
 
@@ -186,7 +186,7 @@ def _pair(form: str, *values: float | None) -> str:
 
 
 def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int, notes: Sequence[str]) -> str:
-    """A table for every setting, what its numbers are, and what there is to say about them."""
+    """Return one table per setting, the meaning of its numbers, and remarks on them."""
     parts = [f"# {plan['title']}"]
     for group, members in by_group(results).items():
         headings, rows = full_table(members)
@@ -209,7 +209,7 @@ def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int, n
 
 
 def _picture(name: str, runs: Sequence[FoundRun], results: Sequence[Result]) -> Figure:
-    """The experiment's figure; a table, or too few cells for the figure, as dots beside the published ones."""
+    """Draw the experiment's figure; for a table, or with too few cells, dots beside the published numbers."""
     if name in PICTURES:
         with suppress(NotDrawnError):
             return PICTURES[name](runs)
@@ -217,7 +217,7 @@ def _picture(name: str, runs: Sequence[FoundRun], results: Sequence[Result]) -> 
 
 
 def _against_published(results: Sequence[Result]) -> Figure:
-    """Filled for our last round, a ring for the best one, crosses for the published; one panel per setting."""
+    """Draw a dot for our last round, a ring for the best, a cross for the published; one panel per setting."""
     groups = by_group(results)
     columns = min(2, len(groups))
     lines = -(-len(groups) // columns)

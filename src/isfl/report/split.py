@@ -14,7 +14,7 @@ from isfl.report.reading import FoundRun
 
 
 def federation(runs: Sequence[FoundRun]) -> Figure:
-    """Who holds what: a panel for every setting, of its first run with more than one client."""
+    """Draw class counts per client, one panel per setting: its first run with more than one client."""
     panels: dict[str, FoundRun] = {}
     for run in runs:
         if run.counts is not None and len(run.counts) > 1:
@@ -37,7 +37,7 @@ def federation(runs: Sequence[FoundRun]) -> Figure:
 
 
 def convergence_and_split(runs: Sequence[FoundRun]) -> Figure:
-    """Per setting, one row: who holds what, accuracy on `D_S` and `D_G`, and training loss over rounds."""
+    """Draw one row per setting: class counts, accuracy on `D_S` and `D_G`, and training loss over rounds."""
     groups = by_group(runs)
     counted = {run.group: run for run in reversed(runs) if run.counts is not None and len(run.counts) > 1}
     if not groups:

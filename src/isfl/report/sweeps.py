@@ -23,7 +23,7 @@ Sweep = dict[float, list[FoundRun]]
 
 @dataclass(frozen=True)
 class Setting:
-    """Something runs may differ in, the keys of a configuration that make it, and how it is read off a run."""
+    """A setting that runs may differ in: its title, its configuration keys, and its value in a run."""
 
     title: str
     keys: tuple[str, ...]
@@ -46,7 +46,7 @@ LOCAL = Setting("weight of the local mix", ("target.weight",), lambda run, setti
 
 
 def sizes(runs: Sequence[FoundRun]) -> Figure:
-    """Accuracy on `D_S` and extra gradients against `K`, `|D_k|` and `|D_L|`, as far as the runs differ in them."""
+    """Draw accuracy on `D_S` and extra gradients against `K`, `|D_k|` and `|D_L|`, where the runs differ in them."""
     found = {setting: sweeps_of(runs, setting) for setting in (CLIENTS, SAMPLES, PUBLIC)}
     found = {setting: sweeps for setting, sweeps in found.items() if sweeps}
     if not found:
@@ -66,7 +66,7 @@ def sizes(runs: Sequence[FoundRun]) -> Figure:
 
 
 def sampling_ratio(runs: Sequence[FoundRun]) -> Figure:
-    """Accuracy on `D_S` and `D_G` against the share of its data that a client draws in an epoch."""
+    """Draw accuracy on `D_S` and `D_G` against the share of its data that a client draws in an epoch."""
     sweeps = sweeps_of(runs, RATIO)
     if not sweeps:
         raise NotDrawnError("no finished runs differ in training.sampling_ratio alone")
@@ -82,7 +82,7 @@ def sampling_ratio(runs: Sequence[FoundRun]) -> Figure:
 
 
 def personalisation(runs: Sequence[FoundRun]) -> Figure:
-    """Accuracy on `D_S`, and on clients' own data (mean, lower quartile, lowest), as the target becomes local."""
+    """Draw accuracy on `D_S` and on clients' own data (mean, lower quartile, lowest) as the target becomes local."""
     sweeps = sweeps_of(runs, LOCAL)
     if not sweeps:
         raise NotDrawnError("no finished runs differ in target.weight alone")
@@ -111,14 +111,14 @@ OWN: tuple[tuple[str, Callable[[np.ndarray], float], str], ...] = (
 
 
 def _own_accuracy(run: FoundRun) -> np.ndarray:
-    """How the last evaluated model does on the data of each client that was measured."""
+    """Return the accuracy of the last evaluated model on the data of each measured client."""
     rows = [line.get("client_accuracy") for line in run.evaluated]
     last = next((row for row in reversed(rows) if isinstance(row, list)), [])
     return np.array([value for value in last if value is not None], dtype=float)
 
 
 def sweeps_of(runs: Sequence[FoundRun], setting: Setting) -> dict[str, Sweep]:
-    """Label -> sweep, of the finished runs that differ in nothing but this setting and the seed.
+    """Return label -> sweep, of the finished runs that differ in nothing but this setting and the seed.
 
     An unfinished run has no last accuracy to set beside those of others.
     """
@@ -142,7 +142,7 @@ def sweeps_of(runs: Sequence[FoundRun], setting: Setting) -> dict[str, Sweep]:
 
 
 def _draw_accuracy(axis: Axes, sweep: Sweep, metric: str, label: str, style: dict[str, Any]) -> None:
-    """The last evaluated round: mean over seeds, with their range as a bar."""
+    """Draw the last evaluated round: mean over seeds, with their range as a bar."""
     values = sorted(sweep)
     last = [[columns.last(run.lines, metric) for run in sweep[value]] for value in values]
     means = np.array([np.mean(own) for own in last])
@@ -152,7 +152,7 @@ def _draw_accuracy(axis: Axes, sweep: Sweep, metric: str, label: str, style: dic
 
 
 def _tick_values(axis: Axes, sweeps: dict[str, Sweep]) -> None:
-    """Ticks where there are runs, if they are few."""
+    """Set ticks where there are runs, if they are few."""
     values = sorted({value for sweep in sweeps.values() for value in sweep})
     if len(values) <= 6:
         axis.set_xticks(values, [f"{value:g}" for value in values])

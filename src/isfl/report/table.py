@@ -16,7 +16,7 @@ HEADINGS = ("scheme", "D_S %", "D_G %", "worst client %", "extra %", "seconds")
 
 
 def table(rows: Sequence[Summary]) -> list[tuple[str, ...]]:
-    """The summary as text cells, one row a scheme."""
+    """Return the summary as text cells, one row per scheme."""
     return [
         (
             row.scheme,
@@ -35,7 +35,7 @@ def _number(mean: float, spread: float, seeds: int) -> str:
 
 
 def caption(rows: Sequence[Summary]) -> str:
-    """What the numbers of the table are."""
+    """Return what the numbers of the table are."""
     seeds = rows[0].seeds
     spread = f"mean ± standard deviation of {seeds} seeds" if seeds > 1 else "one seed"
     return (
@@ -45,7 +45,7 @@ def caption(rows: Sequence[Summary]) -> str:
 
 
 def write_summary(rows: Sequence[Summary], out: Path) -> None:
-    """`summary.json` for programs, `summary.md` for people."""
+    """Write the table as JSON for programs and as Markdown for people."""
     lines = [" | ".join(HEADINGS), " | ".join("---" for _ in HEADINGS), *(" | ".join(row) for row in table(rows))]
     text = "\n".join(f"| {line} |" for line in lines)
     with told_when_full(out):
