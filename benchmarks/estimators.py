@@ -20,18 +20,16 @@ from isfl.federation import run_round, start
 from isfl.federation.values import Weights
 from isfl.problem.config import Config, config_from
 from isfl.problem.problem import prepare
-from isfl.smoothness import LipschitzEstimate, Method
+from isfl.smoothness import ESTIMATORS, LipschitzEstimate
 from isfl.theory.arrays import Array
 from isfl.theory.probabilities import sampling_probabilities
-
-METHODS: tuple[Method, ...] = ("exact", "class-mean", "last-layer")
 
 
 def measure(quick: bool) -> dict[str, Any]:
     torch.set_num_threads(1)
     seeds = (0,) if quick else (0, 1, 2)
     looks = [look for seed in seeds for look in _looks(seed)]
-    accuracy = {method: [_accuracy(method, seed) for seed in seeds] for method in METHODS}
+    accuracy = {method: [_accuracy(method, seed) for seed in seeds] for method in ESTIMATORS}
     rows = [
         {
             "method": method,
@@ -41,7 +39,7 @@ def measure(quick: bool) -> dict[str, Any]:
             "D_S in %": _percent([standard for standard, _ in accuracy[method]]),
             "D_G in %": _percent([held for _, held in accuracy[method]]),
         }
-        for method in METHODS
+        for method in ESTIMATORS
     ]
     return {
         "title": f"Estimators of L on the demo's setting, {'one seed' if quick else f'{len(seeds)} seeds'}",
@@ -62,7 +60,7 @@ def _percent(shares: list[float]) -> str:
     return f"{100 * mean(shares):.1f}{spread}"
 
 
-def _config(method: Method, seed: int) -> Config:
+def _config(method: str, seed: int) -> Config:
     raw = demo_config().model_dump(mode="json")
     scheme = {"name": "isfl", "sampling": {"estimator": method}}
     return config_from({**raw, "seed": seed, "scheme": scheme}, "benchmark")
@@ -78,7 +76,7 @@ def _looks(seed: int) -> list[dict[str, Any]]:
 
     def watched(local: list[Weights], reference: Weights) -> LipschitzEstimate:
         estimates, seconds = {}, {}
-        for method in METHODS:
+        for method in ESTIMATORS:
             engine.settings = _config(method, seed)
             began = time.process_time()
             estimates[method] = plain(local, reference)
@@ -114,7 +112,7 @@ def _correlation(one: Array, other: Array) -> float:
     return mean(values)
 
 
-def _accuracy(method: Method, seed: int) -> tuple[float, float]:
+def _accuracy(method: str, seed: int) -> tuple[float, float]:
     config = _config(method, seed)
     engine = LocalHost().engine(prepare(config), config, Path())
     state = start(config, engine)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from isfl.kernels import with_fast_convolutions
 from isfl.models.resnet import resnet8
-from isfl.smoothness import METHODS, estimate_lipschitz
+from isfl.smoothness import ESTIMATORS, estimate_lipschitz
 
 BAR = 0.40
 """Most that `exact` may take of the authors' way."""
@@ -65,7 +65,7 @@ def _measure(samples: int, singles: int, repetitions: int) -> dict[str, Any]:
         AUTHORS: (authors, 2 * CLIENTS * samples / singles),
         FLOOR: (floor, 1.0),
     }
-    for method in METHODS:
+    for method in ESTIMATORS:
         ways[method] = (partial(estimate_lipschitz, local, center, last, labels, CLASSES, method=method), 1.0)
 
     _passes(center, last[:32], labels[:32], 32)

@@ -147,6 +147,14 @@ def test_overrides_are_toml_values_or_plain_words() -> None:
             "scheme.sampling: floor + target_floor is 1.2; it must not exceed 1",
         ),
         ('scheme = {sampling = {rule = "magic"}}', "scheme.sampling.rule: found 'magic'; choose one of 'shuffle'"),
+        (
+            'scheme = {name = "isfl", sampling = {estimator = "fast"}}',
+            "scheme.sampling.estimator: found 'fast'; input should be 'exact', 'class-mean' or 'last-layer'",
+        ),
+        (
+            'scheme = {name = "isfl", sampling = {solver = "fast"}}',
+            "scheme.sampling.solver: found 'fast'; input should be 'paper' or 'exact'",
+        ),
         ('split = {kind = "mixed", nr = 2.0}', "split.nr: found 2.0"),
         ('target = {kind = "given", shares = [0.5, 0.6]}', "target.shares: shares sums to 1.1"),
         (

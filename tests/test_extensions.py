@@ -45,6 +45,8 @@ KINDS = {
     "data/sources/__init__.py",
     "models/__init__.py",
     "trackers/__init__.py",
+    "theory/probabilities.py",
+    "smoothness/estimate.py",
 }
 """Where the lists of choices are."""
 

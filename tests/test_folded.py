@@ -12,6 +12,7 @@ from isfl.kernels import FastConv2d, with_fast_convolutions
 from isfl.smoothness.batched import UnseenUseError
 from isfl.smoothness.folded import folded
 from isfl.smoothness.per_sample import _dense, one_by_one
+from isfl.smoothness.samples import Samples
 from tests.convolutions import close, needs_compiler, random
 
 AFTER: dict[str, Callable[[], nn.Module]] = {
@@ -51,7 +52,7 @@ def agree(model: nn.Module) -> None:
     """With one backward pass a sample, which knows nothing of all this."""
     kind = next(model.parameters()).dtype
     inputs, labels = random(3, 3, 8, 8, seed=1).to(kind), torch.arange(3)
-    slow, fast = dict(one_by_one(model, inputs, labels)), _dense(model, inputs, labels)
+    slow, fast = dict(one_by_one(model, Samples(inputs, labels))), _dense(model, Samples(inputs, labels))
     assert slow.keys() == fast.keys()
     for name in slow:
         if kind == torch.float64:

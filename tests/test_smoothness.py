@@ -18,6 +18,7 @@ from isfl.smoothness import estimate_lipschitz, plan_estimate, sample_gradient_n
 from isfl.smoothness.models import evaluation_mode, trainable
 from isfl.smoothness.per_sample import _dense, one_by_one
 from isfl.smoothness.plan import LARGEST
+from isfl.smoothness.samples import Samples
 from tests.zoo import FAST, SLOW, BehindTheBack, OddConvolution, by_definition, groupnorm, mlp, problem, resnet_like
 
 
@@ -44,10 +45,10 @@ def test_what_the_rules_do_not_know_is_computed_slowly_and_right(make: Callable[
 def test_per_sample_gradients_agree_parameter_by_parameter(make: Callable[[], nn.Module]) -> None:
     _, center, inputs, labels = problem(make)
     with evaluation_mode(center):
-        slow = dict(one_by_one(center, inputs, labels))
+        slow = dict(one_by_one(center, Samples(inputs, labels)))
         assert set(slow) == set(trainable(center))
         if make is not OddConvolution:
-            fast = _dense(center, inputs, labels)
+            fast = _dense(center, Samples(inputs, labels))
             for name in slow:
                 torch.testing.assert_close(fast[name], slow[name], rtol=1e-4, atol=1e-5)
 
@@ -128,7 +129,7 @@ def test_frozen_parameters_do_not_count() -> None:
             parameter.requires_grad_(False)
     fast = lipschitz(local, center, inputs, labels, 4)
     with evaluation_mode(center):
-        assert "1.weight" not in _dense(center, inputs, labels)
+        assert "1.weight" not in _dense(center, Samples(inputs, labels))
     # The distance of the models counts trainable parameters alone.
     free = [(local[0].get_submodule(n), center.get_submodule(n)) for n in ("2", "4", "5")]
     gap = (
@@ -233,7 +234,7 @@ def test_gradient_norms_of_single_samples() -> None:
     _, center, inputs, labels = problem(groupnorm)
     norms = sample_gradient_norms(center, inputs, labels, memory=1 << 20)
     with evaluation_mode(center):
-        slow = dict(one_by_one(center, inputs, labels))
+        slow = dict(one_by_one(center, Samples(inputs, labels)))
     expected = torch.stack([g.flatten(1).double().pow(2).sum(1) for g in slow.values()]).sum(0).sqrt()
     torch.testing.assert_close(norms, expected, rtol=1e-4, atol=0.0)
 

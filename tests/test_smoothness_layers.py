@@ -19,12 +19,13 @@ from isfl.smoothness.gradients import Gradient, kept, squared_differences, squar
 from isfl.smoothness.models import evaluation_mode
 from isfl.smoothness.outer import Outer
 from isfl.smoothness.per_sample import _dense, one_by_one
+from isfl.smoothness.samples import Samples
 from tests.zoo import by_definition, problem
 
 
 def agree(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
     with evaluation_mode(model):
-        slow, fast = dict(one_by_one(model, inputs, labels)), _dense(model, inputs, labels)
+        slow, fast = dict(one_by_one(model, Samples(inputs, labels))), _dense(model, Samples(inputs, labels))
     assert slow.keys() == fast.keys()
     for name in slow:
         torch.testing.assert_close(fast[name], slow[name], rtol=1e-8, atol=1e-10)
@@ -177,6 +178,6 @@ def test_wide_models_that_are_nearly_equal_are_told_apart() -> None:
 def test_gradient_norms_of_a_residual_network() -> None:
     _, center, inputs, labels = nearly_equal(True)
     with evaluation_mode(center):
-        slow = dict(one_by_one(center, inputs, labels))
+        slow = dict(one_by_one(center, Samples(inputs, labels)))
     expected = torch.stack([squared_norms(g) for g in slow.values()]).sum(0).sqrt()
     torch.testing.assert_close(sample_gradient_norms(center, inputs, labels), expected, rtol=1e-4, atol=0.0)

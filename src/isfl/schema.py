@@ -1,10 +1,10 @@
 """The base of everything a user can write into a configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -50,3 +50,21 @@ def entries_in(package: str, files: Sequence[str], kind: type[Entry]) -> tuple[E
 def one_of(choices: Sequence[type[Part]], key: str) -> Any:
     """The type of a table that is one of these kinds, told by `key`."""
     return Annotated[reduce(or_, choices), Field(discriminator=key)]
+
+
+class Meant(Protocol):
+    """Something that a user chooses by name."""
+
+    @property
+    def meaning(self) -> str:
+        """Return what it is, in one phrase."""
+
+
+def name_of(listed: Iterable[str]) -> Any:
+    """Return the type of a key whose value is one of these names."""
+    return Literal[tuple(listed)]
+
+
+def with_meanings(key: str, listed: Mapping[str, Meant]) -> str:
+    """Return the description of a key that names one of the things listed."""
+    return f"{key}: " + "; ".join(f"`{name}` ({thing.meaning})" for name, thing in listed.items())

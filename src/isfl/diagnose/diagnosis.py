@@ -15,7 +15,6 @@ from isfl.federation.values import ClientProfile
 from isfl.theory import SkewCard, effective_sample_size, rho, sampling_probabilities, skew_card
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import Drivers, skew_drivers
-from isfl.theory.probabilities import SolverName
 
 BY_COUNTS = ("fedavg", "uniform-is", "pj-is", "tempered")
 """Schemes whose sampling probabilities depend only on counts and target."""
@@ -133,7 +132,7 @@ class _World:
         rows = [rule.class_probabilities(n, p) for n, p in zip(self.counts, self.target, strict=True)]
         return self._worth(scheme, np.stack(rows))
 
-    def isfl(self, name: str, solver: SolverName, floor: float, target_floor: float) -> Draws:
+    def isfl(self, name: str, solver: str, floor: float, target_floor: float) -> Draws:
         local = self.counts / self.counts.sum(axis=1, keepdims=True)
         q = sampling_probabilities(
             self.target, local, self.lipschitz, floor=floor, target_floor=target_floor, solver=solver

@@ -14,7 +14,6 @@ from isfl.federation.schedules import AnySchedule, Constant
 from isfl.federation.scheme import Scheme
 from isfl.federation.targets import TARGETS, AnyTarget, GlobalTarget
 from isfl.schema import Part
-from isfl.smoothness import Method
 
 
 class Training(Part):
@@ -112,8 +111,8 @@ class Settings(Part):
         return wanted and not self.measures_at_client
 
     @property
-    def estimator(self) -> Method:
-        """How Lipschitz values are measured; diagnostics take the definition."""
+    def estimator(self) -> str:
+        """The name of the estimator of Lipschitz values; diagnostics use the definition."""
         return "exact" if self.importance_sampling is None else self.importance_sampling.estimator
 
     @property

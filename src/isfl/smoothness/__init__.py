@@ -1,26 +1,26 @@
 """Per-class gradient-Lipschitz values `L_{k,i}` between local models and the global one.
 
-(The room is called after what `L` bounds, the smoothness of the loss; `isfl.lipschitz` is the function.)
+The room is named after what `L` bounds, the smoothness of the loss; `isfl.lipschitz` is the function.
 
 | file | what |
 |---|---|
-| `estimate.py` | from models and data to values: plan, measure part by part, conclude |
-| `plan.py` | what these steps hand to each other, and what a method must offer |
-| `exact.py` | the definition: the gradient difference of every sample |
-| `class_mean.py`, `last_layer.py` | cheaper: a class's mean loss; the output layer alone |
-| `per_sample.py` | when to believe the batched rules; one backward pass a sample; gradient norms |
+| `estimate.py` | from models and data to values: plan, measure part by part, conclude; the list of estimators |
+| `exact.py`, `class_mean.py`, `last_layer.py` | the estimators: the definition, class means, the output layer |
+| `plan.py` | what these steps pass to each other, and what an estimator consists of |
+| `samples.py` | the public set and the loss that is measured on it |
+| `per_sample.py` | when to use the batched rules; one backward pass per sample; gradient norms |
 | `mean_gradient.py` | the gradient of the expected loss, for the convergence bound |
-| `batched.py` | a whole chunk from one forward and one backward pass |
-| `layers.py` | one small rule a layer type: its per-sample gradients from inputs and output gradients |
-| `folded.py` | a convolution and the BatchNorm behind it as one layer |
-| `gradients.py` | what can be asked of a gradient, whatever its form |
+| `batched.py` | per-sample gradients of a whole batch from one forward and one backward pass |
+| `layers.py` | one small rule per layer type: its per-sample gradients from inputs and output gradients |
+| `folded.py` | a convolution and the BatchNorm after it as one layer |
+| `gradients.py` | operations on a per-sample gradient, whatever its form |
 | `tiled.py` | gradients of 3x3 convolutions with a quarter of the multiplications |
 | `outer.py` | gradients that are sums of outer products, and norms of their differences |
-| `models.py` | parameters, modes and memory of models; checks |
+| `models.py` | parameters, modes and memory of models; checks of the input |
 """
 
 from isfl.smoothness.estimate import (
-    METHODS,
+    ESTIMATORS,
     LipschitzEstimate,
     conclude,
     distance,
@@ -31,14 +31,15 @@ from isfl.smoothness.estimate import (
 )
 from isfl.smoothness.mean_gradient import squared_gradient
 from isfl.smoothness.per_sample import sample_gradient_norms
-from isfl.smoothness.plan import MEMORY, Measurements, Method, Plan
+from isfl.smoothness.plan import MEMORY, Measurements, Plan
+from isfl.smoothness.samples import Loss
 
 __all__ = [
+    "ESTIMATORS",
     "MEMORY",
-    "METHODS",
     "LipschitzEstimate",
+    "Loss",
     "Measurements",
-    "Method",
     "Plan",
     "conclude",
     "distance",

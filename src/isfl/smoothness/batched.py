@@ -1,4 +1,8 @@
-"""Per-sample gradients of a whole chunk from one forward and one backward pass, for models made of known layers."""
+"""Per-sample gradients of a whole batch from one forward and one backward pass, for models made of known layers (ours).
+
+The gradient of the summed loss at a layer's output holds one row per sample; the rules of `layers.py` turn it and the
+layer's input into one gradient per sample and parameter.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from isfl.smoothness.folded import Folded, folded
 from isfl.smoothness.gradients import Gradient, total
 from isfl.smoothness.layers import Gradients, rule_for
-from isfl.smoothness.models import owned, trainable
+from isfl.smoothness.models import hooked, owned, trainable
+from isfl.smoothness.samples import Samples
 
 Use = Callable[[str, Gradient], None]
-"""Is given a parameter's name and its gradients for all samples."""
+"""Takes a parameter's name and its gradients for all samples."""
 
 
 class UnseenUseError(RuntimeError):
@@ -25,7 +29,7 @@ class UnseenUseError(RuntimeError):
 
 
 class _Layer:
-    """The uses of one layer in a pass, and the gradients of its parameters as they come."""
+    """The calls of one layer in a pass, and the gradients of its parameters so far."""
 
     def __init__(self) -> None:
         self.calls = self.missing = 0
@@ -42,7 +46,7 @@ class _Layer:
 
 
 def _waiting(layer: nn.Module, value: Tensor, output: Tensor) -> Callable[[Tensor], Gradients]:
-    """From the gradient of what came out in this call to those of the layer's parameters."""
+    """Return the function from the gradient at the output of this call to those of the layer's parameters."""
     if isinstance(layer, Folded):
         return partial(layer.gradients, value, output)
     rule = rule_for(layer)
@@ -50,32 +54,31 @@ def _waiting(layer: nn.Module, value: Tensor, output: Tensor) -> Callable[[Tenso
     return partial(rule, layer, value)
 
 
-def batched(model: nn.Module, inputs: Tensor, labels: Tensor, use: Use) -> None:
-    """One forward and backward pass for all samples; `use` is given each parameter's gradients as they come.
+def batched(model: nn.Module, samples: Samples, use: Use) -> None:
+    """Run one forward and backward pass for all samples, and call `use` with each parameter's gradients.
 
-    Layer by layer while the backward pass goes on: what is needed is still in the cache, and freed at once. Weight
-    gradients summed over the batch, a third of the work, are never computed. A parameter that takes no part is left
-    out. Raises `UnseenUseError`, before anything is used, where one takes part other than through calls of its layer
-    with the whole batch.
+    `use` is called layer by layer during the backward pass: its data is still in the cache, and freed right after.
+    Weight gradients summed over the batch, a third of the work, are never computed. A parameter that does not enter the
+    loss is left out. Raises `UnseenUseError`, before any call of `use`, if a parameter enters the loss other than
+    through calls of its layer with the whole batch.
     """
     names = {id(parameter): name for name, parameter in trainable(model).items()}
     with folded(model) as pairs:
         layers = {layer: _Layer() for layer in [*model.modules(), *pairs] if owned(layer)}
-        _pass(model, layers, names, inputs, labels, use)
+        _pass(model, layers, names, samples, use)
 
 
 def _pass(
     model: nn.Module,
     layers: Mapping[nn.Module, _Layer],
     names: Mapping[int, str],
-    inputs: Tensor,
-    labels: Tensor,
+    samples: Samples,
     use: Use,
 ) -> None:
     first: list[GradientEdge] = []
 
     def note(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        if len(args[0]) != len(inputs) or not output.requires_grad:
+        if len(args[0]) != len(samples) or not output.requires_grad:
             raise UnseenUseError("a layer sees only a part of the batch, or autograd does not see the layer")
         seen = layers[layer]
         seen.call()
@@ -84,12 +87,12 @@ def _pass(
             first.append(get_gradient_edge(output))
 
         def arrived(gradient: Tensor) -> None:
-            seen.add(waiting.pop()(gradient.detach()))  # and what it held on to is free
+            seen.add(waiting.pop()(gradient.detach()))  # popped: the activations it holds are freed
             if not seen.missing:
                 hand_over(layer)
 
-        # What follows may overwrite the output in place; the hook still gets the gradient of the output as it was.
-        # Only a view would be cut off from what follows, so that gets a copy.
+        # A later layer may overwrite the output in place; the hook still gets the gradient of the original output.
+        # Only a view would lose its connection to the later layers, so a view is copied.
         output.register_hook(arrived)  # type: ignore[no-untyped-call]
         return output.clone() if output._is_view() else output
 
@@ -100,25 +103,20 @@ def _pass(
                 use(names[id(parameter)], totals.pop(key))
         totals.clear()
 
-    handles = [layer.register_forward_hook(note) for layer in layers]
-    try:
-        with torch.enable_grad():
-            loss = F.cross_entropy(model(inputs.clone()), labels, reduction="sum")
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(layers, note), torch.enable_grad():
+        loss = samples.losses(model).sum()
     uses, calling = _uses(loss), [(layer, seen) for layer, seen in layers.items() if seen.calls]
     calls = Counter({id(p): seen.calls for layer, seen in calling for p in owned(layer).values()})
     if any(uses[parameter] != calls[parameter] for parameter in names):
         raise UnseenUseError("a parameter is used without calling its layer, or by the layer and folded into another")
-    # Every other layer lies between the loss and one of the first, so the backward pass comes by.
+    # Every other layer lies between the loss and one of these, so the backward pass reaches it.
     torch.autograd.grad(loss, first, allow_unused=True)
-    for layer in layers:  # one of several uses may not have got a gradient
+    for layer in layers:  # one of several calls may have received no gradient
         hand_over(layer)
 
 
 def _uses(loss: Tensor) -> Counter[int]:
-    """How often each parameter enters the computation of the loss, read off autograd's graph."""
+    """Count how often each parameter enters the computation of the loss, from autograd's graph."""
     counts: Counter[int] = Counter()
     seen, queue = set(), [loss.grad_fn]
     while queue:
@@ -135,7 +133,7 @@ def _uses(loss: Tensor) -> Counter[int]:
 
 
 def known(model: nn.Module) -> bool:
-    """Whether every layer that owns trainable parameters has a rule for them, and no parameter is shared."""
+    """Return whether every layer that owns trainable parameters has a rule for them, and no parameter is shared."""
     owners = [module for module in model.modules() if owned(module)]
     owned_ids = [id(p) for module in owners for p in owned(module).values()]
     plain = all(rule_for(module) is not None and owned(module).keys() <= {"weight", "bias"} for module in owners)

@@ -1,29 +1,50 @@
-"""The estimate of all clients' values, in three steps that worker processes can share.
+"""The estimate of all clients' Lipschitz values, in three steps that worker processes can share.
 
 `plan_estimate` looks at the global model and the data and divides the work, `measure_part` does one part of it, and
-`conclude` puts the measurements together. The parts do not depend on who measures them or how many clients there are,
-so one process and many give the same bits.
+`conclude` puts the measurements together. The parts depend neither on the process that measures them nor on the number
+of clients, so one process and many give the same bits.
+
+The definition of `L_{k,i}` is that of Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for
+Non-i.i.d. Data with Local Importance Sampling", IEEE Internet of Things Journal, 2024.
+
+To add an estimator, write a file of this room that defines `ESTIMATOR` and add its name to `FILES`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, overload
 
 import numpy as np
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from isfl.smoothness import class_mean, exact, last_layer
-from isfl.smoothness.models import check_data, evaluation_mode, hold_on_to_memory, trainable
-from isfl.smoothness.plan import MEMORY, Estimator, Measurements, Method, Plan
+from isfl.smoothness.models import check_data, evaluation_mode, trainable
+from isfl.smoothness.plan import MEMORY, Estimator, Measurements, Plan
+from isfl.smoothness.samples import Loss, Samples, cross_entropy, from_loader
 from isfl.theory.arrays import Array
 
-METHODS: dict[Method, Estimator] = {"exact": exact, "class-mean": class_mean, "last-layer": last_layer}
+FILES = (
+    "exact",
+    "class_mean",
+    "last_layer",
+)
+
+
+def _listed() -> dict[str, Estimator]:
+    found: list[Estimator] = [import_module(f"isfl.smoothness.{file}").ESTIMATOR for file in FILES]
+    return {estimator.name: estimator for estimator in found}
+
+
+ESTIMATORS = _listed()
+"""The estimators of `L` by name."""
 
 
 @dataclass(frozen=True)
 class LipschitzEstimate:
-    """Values `L_{k,i}` and what it took to get them."""
+    """Values `L_{k,i}` and what it took to measure them."""
 
     values: Array
     """(K, C); NaN where a class has no (finite) sample, a whole row NaN where a model equals the global one."""
@@ -32,9 +53,10 @@ class LipschitzEstimate:
     dropped: np.ndarray
     """(K,) measurements left out because a gradient was not finite: samples, or with `class-mean` classes."""
     gradient_evaluations: int
-    """Gradients of single samples that the work amounts to; the forward passes of `last-layer` count a third each."""
+    """The equivalent number of single-sample gradients; each forward pass of `last-layer` counts as a third."""
 
 
+@overload
 def lipschitz(
     local_models: Sequence[nn.Module],
     global_model: nn.Module,
@@ -42,13 +64,38 @@ def lipschitz(
     labels: Tensor,
     num_classes: int,
     *,
-    method: Method = "exact",
+    method: str = ...,
+    loss: Loss = ...,
+    memory: int = ...,
+) -> Array: ...
+@overload
+def lipschitz(
+    local_models: Sequence[nn.Module],
+    global_model: nn.Module,
+    inputs: DataLoader[Any],
+    *,
+    num_classes: int,
+    method: str = ...,
+    loss: Loss = ...,
+    memory: int = ...,
+) -> Array: ...
+def lipschitz(
+    local_models: Sequence[nn.Module],
+    global_model: nn.Module,
+    inputs: Tensor | DataLoader[Any],
+    labels: Tensor | None = None,
+    num_classes: int | None = None,
+    *,
+    method: str = "exact",
+    loss: Loss = cross_entropy,
     memory: int = MEMORY,
 ) -> Array:
-    """`L_{k,i} = max_{(x,y): y=i} ||grad l(x,y; theta^k) - grad l(x,y; theta)|| / ||theta^k - theta||`.
+    """Return the gradient-Lipschitz values `L_{k,i}` of each local model and class.
 
-    Models are evaluated in eval mode (running statistics, no dropout) and left as they were. The global
-    model's gradients are computed once for all clients: (K + 1) N gradients instead of 2 K N.
+    `L_{k,i} = max_{(x,y): y=i} ||grad l(x,y; theta^k) - grad l(x,y; theta)|| / ||theta^k - theta||`, as defined in the
+    ISFL paper (Zhu et al., IEEE Internet of Things Journal, 2024). Models are evaluated in eval mode (running
+    statistics, no dropout) and left unchanged. The global model's gradients are computed once for all clients:
+    (K + 1) N gradients instead of 2 K N.
 
     Parameters
     ----------
@@ -57,25 +104,65 @@ def lipschitz(
     global_model
         The module to compare with; any classifier that maps a batch to (B, C) logits.
     inputs
-        Of the public set `D_L`: (N, ...).
+        (N, ...) samples of the public set `D_L`. Or a `DataLoader` of (inputs, labels) batches, without the argument
+        `labels`: it is read once into memory, on the device of `global_model`.
     labels
-        Of the public set: (N,) whole numbers in `0 .. num_classes - 1`.
+        (N,) integers in `0 .. num_classes - 1`.
     num_classes
         `C`.
     method
-        `exact` as above; `class-mean` for the gradient of each class's mean loss; `last-layer` for the output
-        layer's parameters alone, which takes forward passes only.
+        `exact` as above; `class-mean` for the gradient of each class's mean loss; `last-layer` for the parameters of
+        the output layer alone, which takes forward passes only.
+    loss
+        Takes logits (B, C) and labels (B,) and returns one loss per sample, (B,); cross-entropy by default. Each value
+        must depend on its own row of logits alone.
     memory
-        Bytes to stay within; it bounds the chunk of samples whose gradients are held at a time.
+        Bytes to stay within; it limits how many samples' gradients are held at a time.
 
     Returns
     -------
     Array
         Of shape (K, C). NaN for a class without samples (`sampling_probabilities` treats it as average);
         a row of NaN for a local model equal to the global one (keep that client's probabilities).
+
+    Raises
+    ------
+    ValueError
+        If models, data, loss and method do not fit together; the message names what is wrong.
+
+    Examples
+    --------
+    Two clients that scaled the global model by 1.1 and 0.5, and four samples of two classes:
+
+    >>> import copy, torch
+    >>> from isfl import lipschitz
+    >>> model = torch.nn.Linear(2, 2)
+    >>> _ = model.weight.data.copy_(torch.eye(2)), model.bias.data.zero_()
+    >>> clients = [copy.deepcopy(model) for _ in range(2)]
+    >>> _ = clients[0].weight.data.mul_(1.1), clients[1].weight.data.mul_(0.5)
+    >>> inputs, labels = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 1, 0, 1])
+    >>> lipschitz(clients, model, inputs, labels, num_classes=2).round(3)
+    array([[0.272, 0.435],
+           [0.307, 0.854]])
+
+    The same samples from a DataLoader, with the squared error as the loss:
+
+    >>> from torch.utils.data import DataLoader, TensorDataset
+    >>> loader = DataLoader(TensorDataset(inputs, labels), batch_size=3)
+    >>> def squared_error(logits, labels):
+    ...     return (logits - torch.nn.functional.one_hot(labels, 2)).square().sum(1)
+    >>> lipschitz(clients, model, loader, num_classes=2, loss=squared_error).round(3)
+    array([[ 3.464, 13.416],
+           [ 3.464, 13.416]])
     """
+    if isinstance(inputs, DataLoader):
+        if labels is not None:
+            raise ValueError("labels come from the DataLoader: leave out the argument labels")
+        inputs, labels = from_loader(inputs, global_model)
+    if labels is None or num_classes is None:
+        raise TypeError("lipschitz needs inputs and labels, or a DataLoader, and num_classes")
     return estimate_lipschitz(
-        local_models, global_model, inputs, labels, num_classes, method=method, memory=memory
+        local_models, global_model, inputs, labels, num_classes, method=method, loss=loss, memory=memory
     ).values
 
 
@@ -86,11 +173,12 @@ def estimate_lipschitz(
     labels: Tensor,
     num_classes: int,
     *,
-    method: Method = "exact",
+    method: str = "exact",
+    loss: Loss = cross_entropy,
     memory: int = MEMORY,
 ) -> LipschitzEstimate:
-    """`lipschitz` with its by-products."""
-    plan = plan_estimate(global_model, inputs, labels, num_classes, method=method, memory=memory)
+    """Return what `lipschitz` returns, with its by-products; parameters and errors are the same."""
+    plan = plan_estimate(global_model, inputs, labels, num_classes, method=method, loss=loss, memory=memory)
     distances = []
     for k in range(len(local_models)):
         model = local_models[k]
@@ -108,16 +196,17 @@ def plan_estimate(
     labels: Tensor,
     num_classes: int,
     *,
-    method: Method = "exact",
+    method: str = "exact",
+    loss: Loss = cross_entropy,
     memory: int = MEMORY,
 ) -> Plan:
-    """Check the input (ValueError), decide how to compute and divide `D_L`. Local models play no part in it."""
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}: it must be one of {', '.join(METHODS)}")
-    labels = check_data(global_model, inputs, labels, num_classes)
+    """Check the input (ValueError), decide how to compute, and divide `D_L`; independent of the local models."""
+    if method not in ESTIMATORS:
+        raise ValueError(f"method is {method!r}: it must be one of {', '.join(ESTIMATORS)}")
+    samples = check_data(global_model, Samples(inputs, labels, loss), num_classes)
     with evaluation_mode(global_model):
-        division = METHODS[method].divide(global_model, inputs, labels, memory)
-    return Plan(method, num_classes, len(labels), division)
+        division = ESTIMATORS[method].divide(global_model, samples, memory)
+    return Plan(method, num_classes, len(samples), division, loss)
 
 
 def measure_part(
@@ -128,21 +217,20 @@ def measure_part(
     inputs: Tensor,
     labels: Tensor,
 ) -> Measurements:
-    """The squared gradient differences of part `number`, which is in `0 .. len(plan) - 1`, for all local models.
+    """Return the squared gradient differences of part `number` in `0 .. len(plan) - 1`, for all local models.
 
-    Local models are asked for one after the other and none is used after the next: they may all be one module that
-    is loaded with other weights each time it is asked for.
+    Local models are requested one after the other and none is used after the next: they may all be one module that
+    loads other weights at each request.
     """
-    part = plan.division.parts[number]
-    hold_on_to_memory()
+    part, samples = plan.division.parts[number], Samples(inputs, labels.long(), plan.loss)
     with evaluation_mode(global_model):
-        return METHODS[plan.method].measure(plan.division, part, local_models, global_model, inputs, labels.long())
+        return ESTIMATORS[plan.method].measure(plan.division, part, local_models, global_model, samples)
 
 
 def conclude(plan: Plan, measurements: Sequence[Measurements], distances: Sequence[float]) -> LipschitzEstimate:
-    """`L_{k,i} = max sqrt(square) / ||theta^k - theta||` over the finite measurements of class `i`.
+    """Return `L_{k,i} = max sqrt(square) / ||theta^k - theta||` over the finite measurements of class `i`.
 
-    `measurements` are those of all parts, in any order; `distances` those of the local models, in theirs.
+    `measurements` are those of all parts, in any order; `distances` has one entry per local model, in their order.
     """
     gaps = np.asarray(distances, dtype=np.float64)
     squares = np.concatenate([some.squares for some in measurements], axis=1)
@@ -158,12 +246,12 @@ def conclude(plan: Plan, measurements: Sequence[Measurements], distances: Sequen
         values=values,
         distances=gaps,
         dropped=(~finite).sum(axis=1),
-        gradient_evaluations=METHODS[plan.method].evaluations(len(gaps) + 1, plan.samples),
+        gradient_evaluations=ESTIMATORS[plan.method].evaluations(len(gaps) + 1, plan.samples),
     )
 
 
 def distance(model: nn.Module, other: nn.Module) -> float:
-    """`||theta^k - theta||` over the trainable parameters."""
+    """Return `||theta^k - theta||` over the trainable parameters."""
     theirs = trainable(other)
     total = 0.0
     for name, parameter in trainable(model).items():

@@ -1,54 +1,57 @@
-"""What the estimators need to know of a model: its parameters, its mode, its memory, and whether it fits the data."""
+"""What the estimators need to know about a model: its parameters, mode, memory, and whether it fits the data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from isfl.smoothness.samples import Samples, check_loss, cross_entropy
+
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters gradients are taken of, by name; a parameter used in two places counts once."""
+    """Return the parameters that gradients are taken of, by name; a parameter used in two places counts once."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def owned(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The trainable parameters that belong to this very module, not to its children."""
-    # Not through named_parameters, which walks the module each time: this is asked a hundred times a pass.
+    """Return the trainable parameters of this module itself, without those of its children."""
+    # Not through named_parameters, which walks the whole module: this is called a hundred times per pass.
     return {name: p for name, p in module._parameters.items() if p is not None and p.requires_grad}
 
 
 @contextmanager
 def evaluation_mode(*models: nn.Module) -> Iterator[None]:
-    """Running statistics, no dropout: otherwise the gradient of a single sample is not defined."""
-    were = {model: [module for module in model.modules() if module.training] for model in models}
-    for model, training in were.items():
-        if training:
-            model.eval()
+    """Use running statistics and no dropout: otherwise the gradient of a single sample is not defined.
+
+    It sets the flags of the modules and leaves `eval` and `train` alone, which a model may override with side effects.
+    """
+    training = [module for model in models for module in model.modules() if module.training]
     try:
+        for module in training:
+            module.training = False
         yield
     finally:
-        for training in were.values():
-            for module in training:
-                module.training = True
+        for module in training:
+            module.training = True
 
 
-def hold_on_to_memory() -> None:
-    """Let the C library keep what is freed between passes instead of giving it back to the system.
-
-    glibc raises its thresholds to the size of the largest block it has seen freed, up to 32 MB. Otherwise every pass
-    gets fresh pages, which the system has to clear: a tenth of the whole time. Nothing is touched here, so it is free.
-    Where a process has set these thresholds itself, as the engine's workers do, it changes nothing.
-    """
-    np.empty(31 << 20, dtype=np.uint8)
+@contextmanager
+def hooked(modules: Iterable[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
+    """Register a forward hook on the modules, and remove it in the end, whatever happens."""
+    with ExitStack() as handles:
+        for module in modules:
+            handles.callback(module.register_forward_hook(hook).remove)
+        yield
 
 
 def bytes_of_pass(model: nn.Module, inputs: Tensor) -> int:
-    """What a forward and backward pass keeps of one sample: everything autograd saves, and every layer's output once
-    more and the gradient of it."""
+    """Return the bytes that a forward and backward pass holds for one sample: what autograd saves, and twice every
+    layer's output, for the output itself and its gradient."""
     own = {parameter.data_ptr() for parameter in model.parameters()}
     kept = 0
 
@@ -63,23 +66,20 @@ def bytes_of_pass(model: nn.Module, inputs: Tensor) -> int:
         if isinstance(output, Tensor):
             kept += 2 * output.numel() * output.element_size()
 
-    handles = [m.register_forward_hook(count) for m in model.modules() if not list(m.children())]
-    try:
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-            model(inputs[:1].clone())
-    finally:
-        for handle in handles:
-            handle.remove()
+    saved = torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor)
+    with hooked([m for m in model.modules() if not list(m.children())], count), torch.enable_grad(), saved:
+        model(inputs[:1].clone())
     return kept
 
 
 def bytes_of_gradient(model: nn.Module) -> int:
-    """One gradient with respect to all trainable parameters."""
+    """Return the bytes of one gradient with respect to all trainable parameters."""
     return sum(p.numel() * p.element_size() for p in trainable(model).values())
 
 
-def check_data(model: nn.Module, inputs: Tensor, labels: Tensor, num_classes: int | None) -> Tensor:
-    """The labels as torch wants them, or a ValueError that names what is wrong with model, inputs or labels."""
+def check_data(model: nn.Module, samples: Samples, num_classes: int | None) -> Samples:
+    """Return the samples with int64 labels, or raise a ValueError that names what is wrong with model, data or loss."""
+    inputs, labels = samples.inputs, samples.labels
     if len(inputs) == 0 or len(inputs) != len(labels):
         raise ValueError(
             f"inputs and labels need the same number of samples, at least one: {len(inputs)}, {len(labels)}"
@@ -106,4 +106,6 @@ def check_data(model: nn.Module, inputs: Tensor, labels: Tensor, num_classes: in
     if bad.any():
         index = int(bad.nonzero()[0, 0])
         raise ValueError(f"labels[{index}] is {int(labels[index])}: it must lie in 0 .. {classes - 1}")
-    return labels.long()
+    if samples.loss is not cross_entropy:
+        check_loss(samples.loss, logits, labels[:1].long())
+    return replace(samples, labels=labels.long())

@@ -1,59 +1,55 @@
-"""What the steps of an estimate hand to each other."""
+"""What the steps of an estimate pass to each other, and what an estimator consists of."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from isfl.smoothness.samples import Loss, Part, Samples
 from isfl.theory.arrays import Array
-
-Method = Literal["exact", "class-mean", "last-layer"]
 
 MEMORY = 256 << 20
 """Bytes the estimator may use for gradients and activations (one sample of a very large model may need more)."""
 
 LARGEST = 50
-"""Samples in one pass at most: ten parts of the paper's 500. More make nothing faster, leave fewer parts to share, and
-their activations no longer fit into memory that the allocator keeps: it would ask for fresh pages again and again."""
-
-Part = range | tuple[int, ...]
-"""Places in `D_L`."""
+"""The most samples in one pass: the paper's 500 make ten parts. Larger passes are not faster and leave fewer parts to
+share between workers. Their activations exceed the memory that the allocator keeps: each pass would get fresh pages."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """`D_L` in parts. A function of model, data and memory alone: who does the work does not change the bits."""
+    """`D_L` in parts. It depends on model, data, loss and memory alone, so the number of workers does not change the
+    bits."""
 
     parts: tuple[Part, ...]
     batched: bool = True
-    """Whether the rules for whole batches are believed for this architecture (of interest to `exact` alone)."""
+    """Whether the rules for whole batches hold for this architecture (used by `exact` only)."""
     largest: int = LARGEST
-    """Samples in one pass at most, where a part may be larger (of interest to `class-mean` alone)."""
+    """The most samples in one pass, where a part may be larger (used by `class-mean` only)."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided once for an estimate; small, and without models or data."""
+    """Everything that is decided once per estimate; small, and without models or data."""
 
-    method: Method
+    method: str
     num_classes: int
     samples: int
     division: Division
+    loss: Loss
 
     def __len__(self) -> int:
-        """Parts to be measured."""
+        """Return the number of parts to measure."""
         return len(self.division.parts)
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """One part's squared gradient differences."""
+    """The squared gradient differences of one part."""
 
     squares: Array
     """(K, m) `||grad(theta^k) - grad(theta)||^2` in double precision."""
@@ -61,43 +57,29 @@ class Measurements:
     """(m,) the class each measurement belongs to."""
 
 
-class Estimator(Protocol):
-    """A module that knows one method."""
+@dataclass(frozen=True)
+class Estimator:
+    """One way to measure `L`: a file of this room defines it as `ESTIMATOR`."""
 
-    def divide(self, model: nn.Module, inputs: Tensor, labels: Tensor, memory: int) -> Division:
-        """Decide once; the data is checked and the model in eval mode."""
-
-    def measure(
-        self,
-        division: Division,
-        part: Part,
-        local_models: Sequence[nn.Module],
-        global_model: nn.Module,
-        inputs: Tensor,
-        labels: Tensor,
-    ) -> Measurements:
-        """Measure one part; `global_model` is in eval mode, the local models are to be put there one by one."""
-
-    def evaluations(self, models: int, samples: int) -> int:
-        """Gradients of single samples that the work amounts to."""
-
-
-def chosen(data: Tensor, part: Part) -> Tensor:
-    """The samples of a part, in the memory format of the data."""
-    if isinstance(part, range):
-        return data[part.start : part.stop]
-    some = data[torch.tensor(part)]
-    last = data.dim() == 4 and data.is_contiguous(memory_format=torch.channels_last)
-    return some.contiguous(memory_format=torch.channels_last) if last else some
+    name: str
+    """What users write to choose it."""
+    meaning: str
+    """What it measures, in one phrase for the documentation."""
+    divide: Callable[[nn.Module, Samples, int], Division]
+    """From the global model, `D_L` and bytes of memory to parts. The data is checked, the model in eval mode."""
+    measure: Callable[[Division, Part, Sequence[nn.Module], nn.Module, Samples], Measurements]
+    """Measure one part. The global model is in eval mode; `measure` puts each local model into eval mode in turn."""
+    evaluations: Callable[[int, int], int]
+    """From the number of models and samples to the equivalent number of single-sample gradients."""
 
 
 def slices(samples: int, size: int) -> tuple[range, ...]:
-    """Neighbouring samples, at most `size` at a time, about as many each time: a small rest would cost a whole pass."""
+    """Return consecutive ranges of at most `size` samples and nearly equal length: a short last one costs a pass."""
     parts = -(-samples // size)
     bounds = [samples * part // parts for part in range(parts + 1)]
     return tuple(itertools.starmap(range, itertools.pairwise(bounds)))
 
 
 def fitting(memory: int, each: int) -> int:
-    """How many samples of `each` bytes fit into memory, between one and `LARGEST`."""
+    """Return how many samples of `each` bytes fit into memory, between one and `LARGEST`."""
     return max(1, min(LARGEST, memory // max(1, each)))

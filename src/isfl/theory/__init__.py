@@ -3,12 +3,14 @@
 | file | what | where in the paper |
 |---|---|---|
 | `rho.py` | the factor of the bound that sampling moves | eq. of `rho` in Theorem 1 |
-| `probabilities.py` | the public call: checks, floors, support, choice of solver | problem P |
+| `probabilities.py` | the public call: checks, floors, support; the list of solvers | problem P |
+| `feasible.py` | the feasible set of problem P, and what a solver is | problem P |
+| `arrays.py` | checks and shapes of arrays | - |
 | `water_filling.py` | solver `paper` | Theorems 2, 3, Algorithm 1 |
 | `exact.py` | solver `exact`: the true minimum | not in the paper |
 | `bound.py` | the right-hand side of the convergence bound | Theorem 1 |
 | `skew.py` | how far each client's label mix is from the global one | - |
-| `drivers.py` | which clients and classes make it so | - |
+| `drivers.py` | which clients and classes cause the skew | - |
 
 Notation, as everywhere in this package: `K` clients, `C` classes, `p` target shares, `p^k` local
 shares, `q^k` sampling probabilities, `L` gradient-Lipschitz values, `varpi` the lowest weight.

@@ -1,4 +1,4 @@
-"""Solver `exact`: the global minimum of `rho` over the feasible set, for many clients at once.
+"""Solver `exact` (ours): the global minimum of `rho` over the feasible set, for many clients at once.
 
 For a fixed `b = sum_i q_i c_i` (with cost `c = L^2`) the best `q` is the Euclidean projection of the
 target onto `{q >= floor, sum q = 1, c.q = b}`, which has the form
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isfl.theory.arrays import Array
-from isfl.theory.feasible import Mask, restore, water_level
+from isfl.theory.feasible import Mask, Solver, restore, water_level
 
 Rows = np.ndarray[tuple[int], np.dtype[np.intp]]
 
@@ -191,3 +191,6 @@ def _lower_bound(left: Array, right: Array) -> Array:
         crossing = 0.5 * ((a_r + 2.0 * mu_r * b_r) - (a_l + 2.0 * mu_l * b_l)) / (mu_r - mu_l)
     b = np.fmax(crossing, b_r)
     return (a_l + 2.0 * mu_l * (b_l - b)) * b
+
+
+SOLVER = Solver("exact", "the exact minimum of rho, a policy only with a target_floor", exact_minimum)

@@ -1,6 +1,12 @@
-"""The feasible set of the sampling problem: floors below, a sum of one, nothing outside the support."""
+"""The feasible set of problem P of the ISFL paper, and what a solver of that problem is.
+
+Probabilities are feasible if they keep their floors, sum to one and are zero outside the support.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +16,23 @@ from isfl.theory.arrays import Array
 Mask = npt.NDArray[np.bool_]
 
 
-def restore(q: Array, floors: Array, support: Mask, fallbacks: tuple[Array, ...]) -> Array:
-    """A feasible point close to `q`: floors plus what `q` has above them, scaled to the mass that is left.
+@dataclass(frozen=True)
+class Solver:
+    """One way to find sampling probabilities: a file of this room defines it as `SOLVER`."""
 
-    Identity (up to rounding) where `q` is feasible already. Rows in which `q` has nothing above the
-    floors take the shape of the first fallback that has something there.
+    name: str
+    """What users write to choose it."""
+    meaning: str
+    """What it finds, in one phrase for the documentation."""
+    solve: Callable[[Array, Array, Array, Mask], Array]
+    """From (target, cost, floors, support), all (K, C), to feasible probabilities (K, C)."""
+
+
+def restore(q: Array, floors: Array, support: Mask, fallbacks: tuple[Array, ...]) -> Array:
+    """Return a feasible point close to `q`: the floors plus the excess of `q` above them, scaled to the mass left.
+
+    A feasible `q` stays the same (up to rounding). Rows in which `q` has nothing above the floors take the
+    shape of the first fallback that has something there.
     """
     room = np.maximum(1.0 - floors.sum(axis=1), 0.0)
     result = floors.copy()
@@ -30,7 +48,7 @@ def restore(q: Array, floors: Array, support: Mask, fallbacks: tuple[Array, ...]
 
 
 def water_level(slack: Array, room: Array) -> Array:
-    """The `nu` of each row with `sum_i max(slack_i - nu, 0) = room`, by sorting; -inf marks classes left out."""
+    """Return the `nu` of each row with `sum_i max(slack_i - nu, 0) = room`, by sorting; -inf excludes a class."""
     ordered = np.sort(slack, axis=1)[:, ::-1]
     levels = (np.cumsum(ordered, axis=1) - room[:, None]) / np.arange(1, slack.shape[1] + 1)
     kept = np.maximum((ordered > levels).sum(axis=1), 1)

@@ -1,24 +1,33 @@
-"""Sampling probabilities `q^k` from target shares, local shares and Lipschitz values."""
+"""Sampling probabilities `q^k` from target shares, local shares and Lipschitz values: problem P of the ISFL paper.
+
+Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local Importance
+Sampling", IEEE Internet of Things Journal, 2024.
+
+To add a solver, write a file of this room that defines `SOLVER` and add its name to `FILES`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from importlib import import_module
 
 import numpy as np
 
 from isfl.theory.arrays import Array, ArrayLike, rows, same_width, shares, squared
-from isfl.theory.exact import exact_minimum
-from isfl.theory.feasible import Mask
-from isfl.theory.water_filling import water_filling
+from isfl.theory.feasible import Solver
 
-SolverName = Literal["paper", "exact"]
+FILES = (
+    "water_filling",
+    "exact",
+)
 
-SOLVERS: dict[str, Callable[[Array, Array, Array, Mask], Array]] = {
-    "paper": water_filling,
-    "exact": exact_minimum,
-}
-"""Each takes (target, cost, floors, support), all (K, C), and returns feasible probabilities (K, C)."""
+
+def _listed() -> dict[str, Solver]:
+    found: list[Solver] = [import_module(f"isfl.theory.{file}").SOLVER for file in FILES]
+    return {solver.name: solver for solver in found}
+
+
+SOLVERS = _listed()
+"""The solvers of problem P by name."""
 
 
 def sampling_probabilities(
@@ -28,12 +37,14 @@ def sampling_probabilities(
     *,
     floor: float = 0.05,
     target_floor: float = 0.0,
-    solver: SolverName = "paper",
+    solver: str = "paper",
 ) -> Array:
-    """With which probability each client should draw each class in its next local epochs.
+    """Return the probabilities with which each client should draw each class in its next local epochs.
 
     Minimises (solver `exact`) or lowers (solver `paper`, the default) `rho(q)` subject to `sum_i q_i = 1`,
-    `q_i >= max(floor * p^k_i, target_floor * p_i)` and `q_i = 0` for classes the client does not hold.
+    `q_i >= max(floor * p^k_i, target_floor * p_i)` and `q_i = 0` for classes the client does not hold. This is problem
+    P of the ISFL paper (Zhu et al., IEEE Internet of Things Journal, 2024); solver `paper` implements its Theorems 2
+    and 3 (Algorithm 1), and `exact` is ours.
 
     The exact minimum is the theoretical optimum of the paper's figure on `rho`, not a good policy by
     itself: with small floors it puts nearly all draws on the class with the smallest `L`. Use it for
@@ -42,7 +53,7 @@ def sampling_probabilities(
     Parameters
     ----------
     target
-        (C,) or (K, C). The shares `p` to aim at, one vector for all clients or one each.
+        (C,) or (K, C). The shares `p` to aim at, one vector for all clients or one per client.
     local
         (C,) or (K, C). The shares `p^k` of the classes on the client(s); zero where a class is missing.
     lipschitz
@@ -58,12 +69,20 @@ def sampling_probabilities(
     Returns
     -------
     Array
-        Probabilities in the shape of `local`. Always feasible, whatever the (valid) input.
+        Probabilities in the shape of `local`. They are feasible for every valid input.
 
     Raises
     ------
     ValueError
-        Naming the argument and index that is wrong.
+        If an argument is wrong; the message names it and the index.
+
+    Examples
+    --------
+    The target is balanced. Class 2 has the largest `L` and is drawn less, down to its floor of 0.5 * 0.2:
+
+    >>> from isfl import sampling_probabilities
+    >>> sampling_probabilities([1 / 3, 1 / 3, 1 / 3], [0.4, 0.4, 0.2], [1.0, 1.0, 2.0], floor=0.5).round(3)
+    array([0.45, 0.45, 0.1 ])
     """
     if solver not in SOLVERS:
         raise ValueError(f"solver is {solver!r}: choose one of {', '.join(map(repr, SOLVERS))}")
@@ -73,12 +92,12 @@ def sampling_probabilities(
     p, cost = rows("target", p, clients), rows("lipschitz", cost, clients)
     support = p_k > 0
     floors = lowest_probabilities(p, p_k, floor, target_floor)
-    q = SOLVERS[solver](p, cost, floors, support)
+    q = SOLVERS[solver].solve(p, cost, floors, support)
     return q[0] if np.ndim(local) == 1 else q
 
 
 def lowest_probabilities(p: Array, p_k: Array, floor: float, target_floor: float) -> Array:
-    """`max(floor * p^k_i, target_floor * p_i)` on the classes the client holds, 0 elsewhere."""
+    """Return `max(floor * p^k_i, target_floor * p_i)` on the classes the client holds, 0 elsewhere."""
     for name, value in (("floor", floor), ("target_floor", target_floor)):
         if not 0.0 <= value <= 1.0:
             raise ValueError(f"{name} is {value}: it must lie in [0, 1]")

@@ -1,5 +1,8 @@
 """Solver `paper`: the water-filling rule of Theorems 2 and 3 (Algorithm 1).
 
+Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local Importance
+Sampling", IEEE Internet of Things Journal, 2024.
+
 It starts at the target `p` and moves along one fixed direction `alpha`, away from classes with a large
 `L`, until the first class reaches its floor. That point is feasible and close to the target; it is not
 the minimum of `rho` (see `exact.py`), and as a training policy it is better than the minimum.
@@ -13,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from isfl.theory.arrays import Array
-from isfl.theory.feasible import Mask, restore
+from isfl.theory.feasible import Mask, Solver, restore
 
 FLAT = 1e-12
 """Below this norm of the deviations all `L` count as equal: their direction would be rounding noise."""
 
 
 def direction(cost: Array) -> Array:
-    """`alpha_j = d_j / ||d||` with `d_j = 1 - C L_j^2 / sum_i L_i^2` (Theorem 2); zero where all `L` are equal."""
+    """Return `alpha_j = d_j / ||d||` with `d_j = 1 - C L_j^2 / sum_i L_i^2` (Theorem 2); 0 where all `L` are equal."""
     total = cost.sum(axis=1, keepdims=True)
     deviation = np.where(total > 0, 1.0 - cost.shape[1] * cost / np.where(total > 0, total, 1.0), 0.0)
     norm = np.linalg.norm(deviation, axis=1, keepdims=True)
@@ -28,7 +31,7 @@ def direction(cost: Array) -> Array:
 
 
 def first_floor(p: Array, alpha: Array, floors: Array) -> Array:
-    """`Gamma* = min { (p_j - varpi p^k_j) / -alpha_j : alpha_j < 0, value >= 0 }`, 0 if empty (Theorem 3)."""
+    """Return `Gamma* = min { (p_j - varpi p^k_j) / -alpha_j : alpha_j < 0, value >= 0 }`, 0 if empty (Theorem 3)."""
     slack = p - floors
     counted = (alpha < 0) & (slack >= 0)
     steps = np.where(counted, slack / np.where(counted, -alpha, 1.0), np.inf)
@@ -38,7 +41,7 @@ def first_floor(p: Array, alpha: Array, floors: Array) -> Array:
 
 @dataclass(frozen=True)
 class Move:
-    """The way from the target to the first floor, one row per client."""
+    """The step from the target to the first floor, one row per client."""
 
     length: Array
     """(K,) `Gamma*`."""
@@ -49,7 +52,7 @@ class Move:
 
 
 def move(p: Array, cost: Array, floors: Array) -> Move:
-    """Theorem 3, step by step; the arguments are those of `water_filling`."""
+    """Return the parts of Theorem 3; the arguments are those of `water_filling`."""
     alpha = direction(cost)
     length = first_floor(p, alpha, floors)
     level = p + alpha * length[:, None]
@@ -59,7 +62,7 @@ def move(p: Array, cost: Array, floors: Array) -> Move:
 
 
 def water_filling(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
-    """`q = p + alpha Gamma*`, then classes the client lacks are dropped and the rest renormalised.
+    """Return `q = p + alpha Gamma*`, without the classes the client lacks and renormalised.
 
     All arguments are (K, C): target, `L^2`, lowest probabilities (summing to at most one, zero outside the
     support) and the classes each client holds. Where the paper's assumption `p_j >= varpi p^k_j` fails,
@@ -69,3 +72,6 @@ def water_filling(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
     total = q.sum(axis=1, keepdims=True)
     q = q / np.where(total > 0, total, 1.0)
     return restore(q, floors, support, fallbacks=(p, support.astype(np.float64)))
+
+
+SOLVER = Solver("paper", "the paper's rule, which stops at the first floor", water_filling)

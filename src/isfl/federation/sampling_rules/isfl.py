@@ -5,17 +5,24 @@ the client."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from isfl.federation.sampling_rules.base import SamplingRule
 from isfl.federation.sampling_rules.target import target_on_support
-from isfl.smoothness import Method
+from isfl.schema import name_of, with_meanings
+from isfl.smoothness import ESTIMATORS
 from isfl.theory.arrays import Array
-from isfl.theory.probabilities import SolverName, sampling_probabilities
+from isfl.theory.probabilities import SOLVERS, sampling_probabilities
 from isfl.theory.rho import rho
+
+if TYPE_CHECKING:
+    SolverName = str
+    EstimatorName = str
+else:
+    SolverName, EstimatorName = name_of(SOLVERS), name_of(ESTIMATORS)
 
 
 class ImportanceSampling(SamplingRule):
@@ -23,15 +30,10 @@ class ImportanceSampling(SamplingRule):
 
     names: ClassVar[dict[str, dict[str, Any]]] = {"isfl": {}}
     rule: Literal["isfl"] = "isfl"
-    solver: SolverName = Field(
-        "paper", description="the paper's rule, or the exact minimum of rho, which needs a target_floor to be a policy"
-    )
+    solver: SolverName = Field("paper", description=with_meanings("how q follows from L", SOLVERS))
     floor: float = Field(0.05, ge=0, le=1, description="lowest IS weight: q_i >= floor * p^k_i")
     target_floor: float = Field(0.0, ge=0, le=1, description="q_i >= target_floor * p_i")
-    estimator: Method = Field(
-        "exact",
-        description="how L is measured: by its definition, on class means, or on the output layer alone (cheapest)",
-    )
+    estimator: EstimatorName = Field("exact", description=with_meanings("how L is measured", ESTIMATORS))
     where: Literal["server", "client"] = Field(
         "server", description="who computes the probabilities; at the client, class counts never leave it"
     )
@@ -119,8 +121,8 @@ def renew(rule: ImportanceSampling, target: Array, local: Array, used: Array, li
     """
     floors = {"floor": rule.floor, "target_floor": rule.target_floor}
     by_solver = {
-        "paper": sampling_probabilities(target, local, lipschitz, solver="paper", **floors),
-        "exact": sampling_probabilities(target, local, lipschitz, solver="exact", **floors),
+        solver: sampling_probabilities(target, local, lipschitz, solver=solver, **floors)
+        for solver in {"paper", "exact", rule.solver}
     }
     known = np.asarray(np.isfinite(lipschitz).any(axis=1))
 
