@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import assert_type
 
 import numpy as np
 import pytest
@@ -322,6 +323,14 @@ def test_the_exact_minimum_is_degenerate_with_small_floors_and_not_with_a_target
     held_back = sampling_probabilities(target, local, lipschitz, solver="exact", target_floor=0.8)
     assert (degenerate < 0.001).sum() == 8
     assert held_back.min() >= 0.08 - 1e-12
+
+
+def test_rho_of_one_vector_is_a_float_and_of_rows_an_array() -> None:
+    one, many = rho([0.5, 0.5], [0.5, 0.5], [1.0, 3.0]), rho([[0.5, 0.5], [0.75, 0.25]], [0.5, 0.5], [1.0, 3.0])
+    assert_type(one, float)
+    assert_type(many, Array)
+    assert isinstance(one, float) and one == 5.0
+    np.testing.assert_array_equal(many, [5.0, 3.375])
 
 
 @pytest.mark.parametrize("solver", list(SOLVERS))

@@ -1,4 +1,9 @@
-"""Drawing samples by class: a sampler for anybody's DataLoader."""
+"""Drawing samples by class: a sampler for any DataLoader.
+
+Class `i` is drawn with probability `q_i`, then one of its samples uniformly, with replacement. This is the local
+importance sampling of Algorithm 2 in Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for
+Non-i.i.d. Data with Local Importance Sampling", IEEE Internet of Things Journal, 2024.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,37 @@ Indices = npt.NDArray[np.int64]
 def draw_by_class(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, count: int, generator: np.random.Generator
 ) -> Indices:
-    """`count` indices into `labels`: a class by `q`, then one of its samples uniformly, with replacement."""
+    """Return indices of samples: each a class drawn by `q`, then one of its samples uniformly, with replacement.
+
+    Parameters
+    ----------
+    labels
+        (N,) the class of every sample.
+    probabilities
+        (C,) `q`, zero for classes without samples.
+    count
+        The number of draws.
+    generator
+        The source of randomness.
+
+    Returns
+    -------
+    Indices
+        (count,) indices into `labels`.
+
+    Raises
+    ------
+    ValueError
+        If labels and probabilities do not fit together; the message names the index.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isfl.sampling import draw_by_class
+    >>> drawn = draw_by_class([0, 1, 1, 1], [1.0, 0.0], 3, np.random.default_rng(0))
+    >>> drawn.tolist()
+    [0, 0, 0]
+    """
     y, q = _checked(labels, probabilities)
     per_class = np.bincount(y, minlength=len(q))
     order = np.argsort(y, kind="stable")
@@ -33,7 +68,7 @@ def _checked(
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise ValueError(f"labels must be a vector of whole numbers, found {y.dtype} of shape {y.shape}")
     if np.ndim(probabilities) != 1:
-        raise ValueError(f"probabilities must have shape (C,), one client's, found {np.shape(probabilities)}")
+        raise ValueError(f"probabilities must have shape (C,), for one client, found {np.shape(probabilities)}")
     y, q = y.astype(np.int64), shares("probabilities", probabilities)[0]
     bad = (y < 0) | (y >= len(q))
     if bad.any():
@@ -48,7 +83,9 @@ def _checked(
 
 
 class ClassSampler(Sampler[int]):
-    """Draws classes with given probabilities, and samples uniformly inside a class, with replacement.
+    """Draw classes with given probabilities, and samples uniformly inside a class, with replacement.
+
+    This is how an ISFL client draws its samples (Algorithm 2 of Zhu et al., IEEE Internet of Things Journal, 2024).
 
     Parameters
     ----------
@@ -57,15 +94,36 @@ class ClassSampler(Sampler[int]):
     probabilities
         (C,) `q`, zero for classes without samples. May be replaced between epochs.
     num_samples
-        How many indices an epoch has.
+        The number of indices in an epoch.
     seed
         Draws are a function of (seed, epoch) alone. Every pass over the sampler is the next epoch;
         `set_epoch` picks one, for instance when a run is resumed.
 
-    Example
-    -------
-    >>> sampler = ClassSampler(labels, probabilities, num_samples=len(labels), seed=0)
-    >>> loader = torch.utils.data.DataLoader(dataset, batch_size=128, sampler=sampler)
+    Raises
+    ------
+    ValueError
+        If labels and probabilities do not fit together (the message names the index), or `num_samples` is below 1.
+
+    Examples
+    --------
+    Nine samples of class 0 and one of class 1 become a balanced epoch:
+
+    >>> import torch
+    >>> from torch.utils.data import DataLoader, TensorDataset
+    >>> from isfl import ClassSampler
+    >>> labels = torch.tensor([0] * 9 + [1])
+    >>> sampler = ClassSampler(labels, [0.5, 0.5], num_samples=1000, seed=0)
+    >>> loader = DataLoader(TensorDataset(labels), batch_size=1000, sampler=sampler)
+    >>> [batch] = next(iter(loader))
+    >>> 0.45 < batch.float().mean() < 0.55
+    tensor(True)
+
+    With new probabilities, the next pass over the loader is the next epoch:
+
+    >>> sampler.probabilities = [1.0, 0.0]
+    >>> [batch] = next(iter(loader))
+    >>> batch.sum()
+    tensor(0)
     """
 
     def __init__(
@@ -81,6 +139,7 @@ class ClassSampler(Sampler[int]):
 
     @property
     def probabilities(self) -> npt.NDArray[np.float64]:
+        """(C,) `q`; it can be replaced between epochs."""
         return self._probabilities
 
     @probabilities.setter
@@ -88,6 +147,7 @@ class ClassSampler(Sampler[int]):
         _, self._probabilities = _checked(self.labels, values)
 
     def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next pass draws."""
         self.epoch = epoch
 
     def __len__(self) -> int:
