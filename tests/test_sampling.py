@@ -131,7 +131,7 @@ def test_probabilities_can_be_renewed_between_epochs() -> None:
         ([0, 1], [0.5, 0.4], 5, r"sums to 0.9"),
         ([0, 1], [0.5, float("nan")], 5, r"probabilities\[1\] is nan"),
         ([0, 1], [0.5, 0.5], 0, "num_samples is 0"),
-        ([0, 1], [[1.0, 0.0], [0.0, 1.0]], 5, r"one client's, found \(2, 2\)"),
+        ([0, 1], [[1.0, 0.0], [0.0, 1.0]], 5, r"for one client, found \(2, 2\)"),
         ([0.9, 1.9], [0.5, 0.5], 5, "labels must be a vector of whole numbers"),
     ],
 )

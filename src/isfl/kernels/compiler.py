@@ -1,4 +1,4 @@
-"""C that is compiled once for the machine it runs on, and kept in the user's cache."""
+"""Compile C once for the machine it runs on, and store the library in the user's cache."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from isfl.files import cache_directory, write_whole
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
 PATIENCE = 60.0
-"""Seconds; compiling takes one."""
+"""Seconds until the compiler is stopped; compiling takes one."""
 
 
 def compiled(sources: Sequence[Path]) -> ctypes.CDLL | None:
-    """The library of some C files, or None where it cannot be had: no compiler, one that fails, no room for it."""
+    """Return the library of some C files, or None if there is no compiler, it fails, or there is no disk space."""
     compiler = _compiler()
     try:
         return None if compiler is None else _library(sources, compiler)
@@ -33,27 +33,27 @@ def compiled(sources: Sequence[Path]) -> ctypes.CDLL | None:
 def _library(sources: Sequence[Path], compiler: str) -> ctypes.CDLL:
     kept = cache_directory() / "compiled" / f"{_fingerprint(sources, compiler)}.so"
     if _ours(kept):
-        with suppress(OSError):  # damaged: made anew below
+        with suppress(OSError):  # damaged: compiled again below
             return ctypes.CDLL(str(kept))
     with tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
         fresh = Path(scratch) / kept.name
         command = [compiler, *FLAGS, *map(str, sources), "-o", str(fresh)]
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-        with suppress(OSError):  # not kept: the next process compiles it again
+        with suppress(OSError):  # not stored: the next process compiles it again
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_whole(kept, fresh.read_bytes())
-            return ctypes.CDLL(str(kept))  # in a temporary directory, nothing may be allowed to be executed
+            return ctypes.CDLL(str(kept))  # execution may be forbidden in a temporary directory
         return ctypes.CDLL(str(fresh))
 
 
 def _compiler() -> str | None:
-    """`CC`, or what the system calls its C compiler."""
+    """Return the path of `CC`, or of the system's C compiler."""
     names = (os.environ.get("CC"), "cc", "gcc", "clang")
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
 def _fingerprint(sources: Sequence[Path], compiler: str) -> str:
-    """Of everything the library depends on; a home directory may be shared by different machines."""
+    """Return a hash of everything the library depends on; different machines may share a home directory."""
     whole = hashlib.sha256()
     for source in sources:
         whole.update(source.read_bytes() + b"\0")
@@ -65,7 +65,7 @@ def _fingerprint(sources: Sequence[Path], compiler: str) -> str:
 
 
 def _processor() -> str:
-    """What the processor is and can do."""
+    """Return the processor's model and features."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -74,7 +74,7 @@ def _processor() -> str:
 
 
 def _ours(file: Path) -> bool:
-    """It is there, and only this user could have written it: it is going to be executed."""
+    """Return whether the file exists and only this user could have written it, since it is going to be executed."""
     try:
         status = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The 3x3 convolution with its gradients, as autograd knows it."""
+"""The 3x3 convolution by minimal filtering (see `winograd.c`) with its gradients, as a function of autograd."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from isfl.kernels.library import as_images
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`F.conv2d(x, weight, bias, padding=1)` for x (N, C, H, W) and weight (O, C, 3, 3), float32 on the CPU.
+    """Return `F.conv2d(x, weight, bias, padding=1)` for x (N, C, H, W) and weight (O, C, 3, 3), float32 on the CPU.
 
     C and O are multiples of `CHANNELS`. The result has channels last, and so has its gradient.
     """
-    # Views, because of a parameter itself autograd does not say whether its gradient is wanted.
+    # Views, because autograd does not tell whether the gradient of a parameter itself is needed.
     parameters = (weight.view_as(weight), None if bias is None else bias.view_as(bias))
     result: Tensor = _Convolution.apply(x, *parameters)  # type: ignore[no-untyped-call]
     return result
@@ -42,7 +42,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _wanted(edge: tuple[Any, int]) -> bool:
-    """Whether this backward pass goes on there. `ctx.needs_input_grad` only knows what could be asked for, and a weight
-    gradient that is not needed is a third of the work."""
+    """Return whether this backward pass needs the gradient there. `ctx.needs_input_grad` only tells what could be
+    needed, and an unneeded weight gradient is a third of the work."""
     node, _ = edge
     return node is not None and bool(torch._C._will_engine_execute_node(node))

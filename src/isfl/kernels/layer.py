@@ -1,4 +1,4 @@
-"""`nn.Conv2d` that takes the fast way wherever it can."""
+"""An `nn.Conv2d` that uses the compiled convolution (see `winograd.c`) where it can."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isfl.kernels.library import CHANNELS, available, takes
 
 
 class FastConv2d(nn.Conv2d):
-    """Parameters, names and, but for rounding, results of its parent; where it cannot be fast, it is its parent."""
+    """The same parameters, names and, except for rounding, results as `nn.Conv2d`, which it falls back to."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         parameters = (weight,) if bias is None else (weight, bias)
@@ -18,18 +18,17 @@ class FastConv2d(nn.Conv2d):
         return convolve(input, weight, bias) if fast else super()._conv_forward(input, weight, bias)
 
     def tileable(self, input: Tensor) -> bool:
-        """Whether this is a batch of float32 images on the CPU that can be cut into tiles. What is wrong with an input,
-        torch says.
+        """Return whether this is a batch of float32 images on the CPU that can be cut into tiles.
 
-        Inputs of any number of channels can, if zeros are added to them. For weight gradients of single images that is
-        worth it, for the convolution itself it is not.
+        False for a wrong input, so that torch reports the error. Any number of input channels is possible, padded with
+        zeros: that pays for weight gradients of single images, not for the convolution itself.
         """
         batch = input.dim() == 4 and input.shape[1] == self.in_channels and input.numel() > 0
         return batch and takes(input) and suits(self) and not torch.is_autocast_enabled("cpu")
 
 
 def suits(layer: nn.Conv2d) -> bool:
-    """3x3, images as large as before, outputs in multiples of `CHANNELS`."""
+    """Return whether the layer is 3x3, keeps the image size and has a multiple of `CHANNELS` outputs."""
     return (
         layer.kernel_size == (3, 3)
         and layer.padding in ((1, 1), "same")
@@ -41,9 +40,9 @@ def suits(layer: nn.Conv2d) -> bool:
 
 
 def with_fast_convolutions(model: nn.Module) -> nn.Module:
-    """The model itself, with every convolution that suits made fast; as it was where the machine has no compiler."""
+    """Return the model with every suitable convolution made fast in place; without a compiler, unchanged."""
     if available():
         for layer in model.modules():
-            if type(layer) is nn.Conv2d and suits(layer):  # of a subclass, who knows what it does
+            if type(layer) is nn.Conv2d and suits(layer):  # a subclass may do something else
                 layer.__class__ = FastConv2d
     return model

@@ -1,4 +1,4 @@
-"""The C files of this room as one library."""
+"""The C files of this room as one library, called through ctypes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from isfl.kernels.compiler import compiled
 
 CHANNELS = 16
-"""Channels come in multiples of this: of the longest vectors that processors have."""
+"""Numbers of channels are multiples of this, the length of the longest processor vectors."""
 
 _SIGNATURES = {
     "forward": (5, 10),
@@ -21,7 +21,7 @@ _SIGNATURES = {
     "squared_differences": (6, 5),
     "channel_sums": (5, 3),
 }
-"""Pointers and sizes that a function takes."""
+"""The number of pointers and of sizes that each function takes."""
 
 
 @cache
@@ -36,22 +36,22 @@ def _library() -> ctypes.CDLL | None:
 
 
 def available() -> bool:
-    """Whether this machine has what it takes."""
+    """Return whether the library could be compiled or loaded on this machine."""
     return _library() is not None
 
 
 def lanes() -> int:
-    """How long this machine's vectors are."""
+    """Return the number of floats in a vector of this machine."""
     return int(_surely().lanes())
 
 
 def block_rows() -> int:
-    """Weights of so many inputs, and outputs as many as a vector has lanes, make a block."""
+    """Return the number of inputs in a block of weights, which has `lanes()` outputs."""
     return int(_surely().block_rows())
 
 
 def call(name: str, *arguments: Tensor | int | None) -> None:
-    """Tensors are float32 (squares: float64) on the CPU, and laid out as the C file says: nothing is checked there."""
+    """Call a C function. Tensors are float32 (squares: float64) on the CPU in the layout of the C file, unchecked."""
     getattr(_surely(), name)(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
 
 
@@ -62,10 +62,10 @@ def _surely() -> ctypes.CDLL:
 
 
 def takes(*tensors: Tensor) -> bool:
-    """Whether the compiled library is there and these are float32 tensors on the CPU."""
+    """Return whether the compiled library is available and these are float32 tensors on the CPU."""
     return available() and all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
 
 
 def as_images(x: Tensor) -> Tensor:
-    """(N, H, W, C) of (N, C, H, W); a copy only where channels are not last yet."""
+    """Return (N, C, H, W) as (N, H, W, C); a copy only if channels are not last in memory."""
     return x.permute(0, 2, 3, 1).contiguous()

@@ -1,4 +1,4 @@
-/* Sums over the pixels of images (n, pixels, C), for each image and channel: memory is read once. */
+/* Sums over the pixels of images (n, pixels, C), per image and channel, in one pass over memory (ours). */
 
 typedef long Index;
 

@@ -1,4 +1,7 @@
-"""The compiled functions on tensors: float32, images contiguous as (n, H, W, C), weights (O, C, 3, 3)."""
+"""The compiled functions of `winograd.c` and `sums.c` on tensors.
+
+Tensors are float32, images contiguous as (n, H, W, C), weights (O, C, 3, 3).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from torch import Tensor
 from isfl.kernels.library import block_rows, call, lanes
 
 CACHED = 2 << 20
-"""Bytes that the values of some images' tiles may take before the next images get their turn. A function of sizes alone
-decides which images go together: the same bits in every process."""
+"""Bytes of transformed tiles that are processed at a time. Sizes alone decide which images are processed together, so
+all processes get the same bits."""
 
 
 def forward(images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """(n, O, H, W), with channels last; not a view, of which users of autograd would make copies."""
+    """Return the convolution, (n, O, H, W), with channels last; not a view, which autograd users would copy."""
     n, height, width, _ = images.shape
     size = (n, len(weight), height, width)
     out = torch.empty(size, dtype=images.dtype, device=images.device, memory_format=torch.channels_last)
@@ -27,7 +30,7 @@ def forward(images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def backward(
     gradients: Tensor, images: Tensor, weight: Tensor, for_images: bool, for_weight: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients with respect to images, weights and bias, of the gradients of the outputs (n, H, W, O)."""
+    """Return the gradients of images, weights and bias from the gradients at the outputs, (n, H, W, O)."""
     outputs, inputs = weight.shape[:2]
     dimages = torch.empty_like(images) if for_images else None
     dweight = weight.new_empty(9, inputs, outputs) if for_weight else None
@@ -41,8 +44,10 @@ def backward(
 
 
 def weight_gradients(gradients: Tensor, images: Tensor, scale: Tensor | None = None) -> Tensor:
-    """(n, O / lanes, C / rows, 9, rows, lanes): the gradient of the weights for each image alone, in blocks; of every
-    output times its `scale` (O,), if there is one."""
+    """Return the weight gradient of each image, in blocks: (n, O / lanes, C / rows, 9, rows, lanes).
+
+    Each output's gradient is multiplied by its `scale` (O,), if there is one.
+    """
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
     out = images.new_empty(n, outputs // lanes(), inputs // block_rows(), 9, block_rows(), lanes())
@@ -52,7 +57,7 @@ def weight_gradients(gradients: Tensor, images: Tensor, scale: Tensor | None = N
 
 
 def squared_differences(gradients: Tensor, images: Tensor, other: Tensor | None, scale: Tensor | None = None) -> Tensor:
-    """(n,) `|| weight gradient - other ||^2` in double precision; `other` as `weight_gradients` gives it, or zero."""
+    """Return `||weight gradient - other||^2`, (n,), in double precision; `other` from `weight_gradients`, or zero."""
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
     out = images.new_empty(n, dtype=torch.float64)
@@ -62,7 +67,7 @@ def squared_differences(gradients: Tensor, images: Tensor, other: Tensor | None,
 
 
 def channel_sums(gradients: Tensor, values: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, C) `sum g` and `sum g (z - shift)` over the pixels of each image."""
+    """Return `sum g` and `sum g (z - shift)` over the pixels of each image, (n, C) each."""
     n, height, width, channels = gradients.shape
     sums, products = gradients.new_empty(n, channels), gradients.new_empty(n, channels)
     call("channel_sums", gradients, values, _row(shift), sums, products, n, height * width, channels)
@@ -70,17 +75,17 @@ def channel_sums(gradients: Tensor, values: Tensor, shift: Tensor) -> tuple[Tens
 
 
 def _row(values: Tensor | None) -> Tensor | None:
-    """One number beside the other, as C expects them."""
+    """Return the values contiguous in memory, as C expects them."""
     return None if values is None else values.contiguous()
 
 
 def _weight(weight: Tensor) -> tuple[int, ...]:
-    """Outputs and inputs, and the steps from one weight to the next in each dimension."""
+    """Return the numbers of outputs and inputs, and the strides of all dimensions."""
     return (*weight.shape[:2], *weight.stride())
 
 
 def _together(images: Tensor, weight: Tensor) -> tuple[int, Tensor]:
-    """How many images go together, and memory for the weights' and tiles' values between the transforms."""
+    """Return how many images are processed together, and memory for transformed weights and tiles."""
     channels = weight.shape[0] + weight.shape[1]
     together = max(1, min(len(images), CACHED // (4 * 36 * _tiles(images) * channels)))
     weights = 2 * (weight.shape[0] * weight.shape[1] + lanes())
@@ -88,7 +93,7 @@ def _together(images: Tensor, weight: Tensor) -> tuple[int, Tensor]:
 
 
 def _values(images: Tensor, channels: int, together: int) -> int:
-    """Of so many images' tiles, at each of 36 positions."""
+    """Return the number of values of the images' tiles at each of 36 positions."""
     return (together * _tiles(images) | 1) * channels
 
 
@@ -96,8 +101,8 @@ _memory = threading.local()
 
 
 def _scratch(size: int) -> Tensor:
-    """So many values to write to, or more. The same memory every time: a hole in the heap for every call, gone again
-    after it, would keep larger things from fitting in."""
+    """Return memory for at least `size` values. Each thread keeps and reuses its own: a fresh block per call would
+    fragment the heap."""
     held: Tensor | None = getattr(_memory, "held", None)
     if held is None or held.numel() < size:
         held = _memory.held = torch.empty(size, dtype=torch.float32, device="cpu")
@@ -105,6 +110,6 @@ def _scratch(size: int) -> Tensor:
 
 
 def _tiles(images: Tensor) -> int:
-    """Of 4x4 outputs, in an image."""
+    """Return the number of tiles of 4x4 outputs in an image."""
     _, height, width, _ = images.shape
     return -(-height // 4) * -(-width // 4)

@@ -1,4 +1,5 @@
-/* Convolutions of 3x3 by minimal filtering, F(4x4, 3x3) (Winograd 1980; Lavin and Gray, CVPR 2016).
+/* Convolutions of 3x3 by minimal filtering, F(4x4, 3x3): S. Winograd, Arithmetic Complexity of Computations, 1980;
+ * A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
  *
  * An image is cut into tiles of 4x4 outputs, each of which sees 6x6 inputs d. With g the 3x3 weights, the outputs are
  *
@@ -7,17 +8,17 @@
  * with * elementwise: 36 multiplications in place of 144. Over all channels and tiles the product is 36 matrix products.
  * Around them are four small transforms; two are the transposes of the others and serve the backward pass:
  *
- *     spread    V = B^T d B      inputs to 36 values a tile        gather_add   d += B V B^T      gradient of spread
- *     collect   Y = A^T M A      36 values a tile to outputs       distribute   M  = A Y A^T      gradient of collect
+ *     spread    V = B^T d B      inputs to 36 values per tile      gather_add   d += B V B^T      gradient of spread
+ *     collect   Y = A^T M A      36 values per tile to outputs     distribute   M  = A Y A^T      gradient of collect
  *
- * Images are (n, H, W, C), 36 values a tile are (36, T, C) with T at least the number of tiles, tiles in reading order.
+ * Images are (n, H, W, C). The 36 values per tile are (36, T, C), T at least the number of tiles, in reading order.
  * C is a multiple of LANES. Where H or W is not a multiple of 4, the last tiles hang over the edge and see zeros.
  */
 
 typedef long Index;
 
-/* LANES values are a vector of the processor. A product's sums, as many as there are registers for: TALL rows of WIDE
- * vectors, or SHORT rows of one; at MOST so many rows. */
+/* A vector of the processor has LANES values. The sums of a product that fit into registers: TALL rows of WIDE vectors,
+ * or SHORT rows of one; MOST is the larger number of rows. */
 #if defined(__AVX512F__)
 enum { LANES = 16, TALL = 12, WIDE = 2, SHORT = 8, MOST = TALL };
 #elif defined(__AVX__)
@@ -44,7 +45,7 @@ static inline void store(float *to, Vector value) { *(Anywhere *)to = value; }
  *         0  2 -1 -2  1  0       0  1 -1  8 -8  1      1/24-1/12  1/6
  *         0  4  0 -5  0  1                               0     0    1
  *
- * `s` and `t` are the steps between the values that go in and come out. */
+ * `s` and `t` are the strides of input and output values. */
 
 static inline void times_Bt(const Vector *d, Index s, Vector *out, Index t) {
     Vector d1 = d[s], d2 = d[2 * s], d3 = d[3 * s], d4 = d[4 * s];
@@ -109,7 +110,7 @@ static inline void times_G(const Vector *g, Index s, Vector *out, Index t) {
 
 /* ------------------------------------------------------------ whole images */
 
-typedef struct { Index row, column, height, width; } Window; /* of the image that a tile sees or makes */
+typedef struct { Index row, column, height, width; } Window; /* the part of the image that a tile reads or writes */
 
 static inline Index tiles_along(Index length) { return (length + 3) / 4; }
 
@@ -130,7 +131,7 @@ static void spread(const float *d, float *V, Index n, Index H, Index W, Index C,
     FOR_EACH_TILE(n, H, W) {
         Window seen = {4 * y - 1, 4 * x - 1, 6, 6};
         int whole = within(seen, H, W);
-        const float *corner = d + ((image * H + seen.row) * W + seen.column) * C; /* outside of the image at its edges */
+        const float *corner = d + ((image * H + seen.row) * W + seen.column) * C; /* may lie outside of the image */
         for (Index c = 0; c < C; c += LANES) {
             Vector in[36], half[36], out[6];
             FOR_EACH_PIXEL(i, j, 6) {
@@ -219,7 +220,7 @@ typedef struct { const float *at; Index row, column, next; } Left; /* steps betw
 typedef struct { const float *at; Index row, next; } Right;        /* columns are neighbours */
 typedef struct { float *at; Index row, next; } Result;
 
-/* So many rows and vectors of a product, summed up in registers. */
+/* Some rows and vectors of a product, summed in registers. */
 INLINED void panel(const int rows, const int vectors, Index inner, Left a, Right b, Result out, int add) {
     Vector sum[MOST][WIDE];
     UNROLLED (int r = 0; r < rows; r++) UNROLLED (int v = 0; v < vectors; v++)
@@ -243,7 +244,7 @@ INLINED void column(const int vectors, Index rows, Index inner, Left a, Right b,
     for (; rows >= 1; DOWN(1)) panel(1, vectors, inner, a, b, out, add);
 }
 
-/* out = a b for each of 36, or added to what is there; a (rows, inner), b (inner, columns). */
+/* out = a b for each of 36, or out += a b; a is (rows, inner), b (inner, columns). */
 static void products(Index rows, Index inner, Index columns, Left a, Right b, Result out, int add) {
     for (Index k = 0; k < 36; k++, a.at += a.next, b.at += b.next, out.at += out.next)
         for (Index c = 0; c < columns; c += WIDE * LANES) {
@@ -256,8 +257,8 @@ static void products(Index rows, Index inner, Index columns, Left a, Right b, Re
 
 /* ------------------------------------------------------------ weights
  *
- * (rows, columns, 3, 3) in any order in memory, of which the steps tell; spread, they are (36, rows, columns), a little
- * more apart than they are large: 36 places that are a power of two apart would get into each other's way in the cache. */
+ * (rows, columns, 3, 3) with any strides; transformed (36, rows, columns), with a little padding between the 36 matrices:
+ * addresses that are a power of two apart would evict each other from the cache. */
 
 typedef struct { Index row, column, down, right; } Steps;
 
@@ -282,7 +283,7 @@ static void spread_weights(const float *g, Steps steps, float *U, Index rows, In
         }
 }
 
-/* The transpose of it, to (9, rows, columns). */
+/* The transposed transform, to (9, rows, columns). */
 static void gather_weights(const float *U, float *g, Index rows, Index columns) {
     for (Index place = 0; place < rows * columns; place += LANES) {
         Vector in[6], half[18], out[3];
@@ -319,8 +320,8 @@ void forward(const float *x, const float *g, const float *bias, float *y, float 
     }
 }
 
-/* With M of dy: dV = M U, added up in dx, and dU = V^T M, from which dg (9, C, O) follows; dbias is the sum of dy.
- * Without dx, or without dg and dbias, that part is left out. */
+/* With M from dy: dV = M U, summed into dx, and dU = V^T M, transformed to dg (9, C, O); dbias is the sum of dy.
+ * dx may be null, and so may dg and dbias; they are then not computed. */
 void backward(const float *dy, const float *x, const float *g, float *dx, float *dg, float *dbias, float *scratch,
               Index O, Index C, Index g_O, Index g_C, Index g_down, Index g_right, Index n, Index H, Index W,
               Index together) {
@@ -338,7 +339,7 @@ void backward(const float *dy, const float *x, const float *g, float *dx, float 
             Left across = {V, 1, C, T * C};
             spread(x + first * H * W * C, V, some, H, W, C, T);
             products(C, some * each, O, across, (Right){M, O, T * O}, (Result){dU, O, apart(C, O)}, first > 0);
-            for (Index t = 0; t < some * each; t++) /* at position (1, 1) is the sum of a tile */
+            for (Index t = 0; t < some * each; t++) /* position (1, 1) holds the sum of the tile */
                 for (Index o = 0; o < O; o += LANES) store(dbias + o, load(dbias + o) + load(M + (7 * T + t) * O + o));
         }
     }
@@ -349,10 +350,9 @@ void backward(const float *dy, const float *x, const float *g, float *dx, float 
  *
  *     dg = scale * G^T [ sum_t V_t M_t^T ] G        for each, as (O / LANES, C / ROWS, 9, ROWS, LANES)
  *
- * with a scale for each output, if there is one. A block of ROWS x LANES weights at a time, so that what lies between
- * the product and its transform never leaves the cache; and block after block in memory, where a gradient waits to be
- * compared.
- * `scratch` as above, for one image, and without the room for weights. */
+ * with one scale per output, if given. It computes a block of ROWS x LANES weights at a time, so that the values between
+ * the product and its transform stay in the cache. Blocks are consecutive in memory.
+ * `scratch` is as above, for one image and without the space for weights. */
 
 enum { ROWS = SHORT, BLOCK = 9 * ROWS * LANES };
 
@@ -365,7 +365,7 @@ int block_rows(void) { return ROWS; }
 static inline void block(const float *V, const float *M, const float *scale, const float *next, Index tiles, Index C,
                          Index O, Index T, Vector (*dg)[ROWS]) {
     Vector half[ROWS][18];
-    for (Index j = 0; j < 6; j++) { /* a column of the 6x6 at a time: that little stays close */
+    for (Index j = 0; j < 6; j++) { /* one column of the 6x6 at a time stays in the nearest cache */
         Vector sums[6][ROWS];
         for (Index i = 0; i < 6; i++) {
             Left v = {V + (6 * i + j) * T * C, 1, C, 0};
@@ -373,7 +373,7 @@ static inline void block(const float *V, const float *M, const float *scale, con
             panel(ROWS, 1, tiles, v, m, (Result){(float *)sums[i], LANES, 0}, 0);
         }
         for (Index r = 0; r < ROWS; r++) times_Gt(&sums[0][r], ROWS, half[r] + j, 6);
-        if (next) /* it waits in main memory: ask for some of it now, and have it when its turn comes */
+        if (next) /* `next` is in main memory: prefetch some of it for the next step */
             for (Index at = j * BLOCK / 6; at < (j + 1) * BLOCK / 6; at += 16) __builtin_prefetch(next + at);
     }
     for (Index r = 0; r < ROWS; r++)
@@ -401,7 +401,7 @@ void weight_gradients(const float *dy, const float *x, const float *scale, float
     }
 }
 
-/* || dg - other ||^2 for each, without ever writing dg; `other` may be absent. */
+/* ||dg - other||^2 for each image, without writing dg to memory; `other` may be null. */
 void squared_differences(const float *dy, const float *x, const float *scale, const float *other, double *squares,
                          float *scratch, Index O, Index C, Index n, Index H, Index W) {
     Index T = room(1, H, W), tiles = tiles_along(H) * tiles_along(W);

@@ -1,14 +1,14 @@
-"""A convolution and the BatchNorm behind it as one convolution, which they are where statistics stand still.
+"""A convolution and the BatchNorm after it as one convolution, which is exact with fixed statistics (ours).
 
 With `s = gamma / sqrt(var + eps)`,
 
     z = gamma (W x + b - mean) / sqrt(var + eps) + beta = (s W) x + s (b - mean) + beta
 
-and with `g` the gradient of `z`, sums over the positions of a sample,
+and with `g` the gradient at `z`, and sums over the positions of a sample,
 
     dW = s sum g x^T        db = s sum g        dgamma = sum g (z - beta) / gamma        dbeta = sum g
 
-Memory is passed over once where the two layers and their rules do it seven times.
+This reads memory once, where the two layers and their rules read it seven times.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from isfl.smoothness.layers import Gradients, convolution, in_tiles, rule_for
 from isfl.smoothness.tiled import tiled
 
 SMALLEST = 0.02
-"""`gamma` at least, beside 1 and `beta`: what is left of `z - beta` has few digits otherwise."""
+"""The smallest `gamma` relative to 1 and `beta`: below it, `z - beta` has too few correct digits."""
 
 
 class Folded(nn.Module):
-    """Does the work of the two. Their parameters are its own, so that gradients are asked of it."""
+    """The two layers in one. It owns their parameters, so their gradients come from its rule."""
 
     def __init__(self, layer: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Folded(nn.Module):
 
     @torch.no_grad()
     def gradients(self, x: Tensor, z: Tensor, grad: Tensor) -> Gradients:
-        """Of each sample. `z` may have gone through a ReLU since, in place: where that changed it, `grad` is zero."""
+        """Return the gradients of each sample. A ReLU may have overwritten `z` since; where it did, `grad` is zero."""
         layer, norm = self.pair
         scale = self._scale()
         if isinstance(layer, FastConv2d) and takes(grad, z, norm.bias):
@@ -75,9 +75,9 @@ class Folded(nn.Module):
 
 @contextmanager
 def folded(model: nn.Module) -> Iterator[list[Folded]]:
-    """As long as it lasts, the model's Sequentials call one layer for every such pair of neighbours. Which ones.
+    """Let the model's Sequentials call one layer for every such pair, until the block ends; yields the layers.
 
-    The layers stay where they are: who calls them in another way finds what is expected.
+    The original layers stay in place and still work if the model calls them in another way.
     """
     places = Counter(id(child) for module in model.modules() for child in module._modules.values())
     changed: list[nn.Module] = []
@@ -103,7 +103,7 @@ def _through(steps: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 
 def _steps(layers: Sequence[nn.Module], places: Counter[int]) -> Iterator[nn.Module]:
-    """The same layers, pairs made one. What follows a pair must leave `z` as it is wherever there is a gradient."""
+    """Yield the layers with pairs folded. The layer after a pair must not change `z` where the gradient is not zero."""
     skip = False
     for layer, norm, after in zip(layers, [*layers[1:], None], [*layers[2:], None, None], strict=False):
         if skip:
@@ -126,13 +126,13 @@ def _steps(layers: Sequence[nn.Module], places: Counter[int]) -> Iterator[nn.Mod
 
 
 def _touched(module: nn.Module) -> bool:
-    """Whether the module has hooks or replaced methods."""
+    """Return whether the module has hooks or replaced methods."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(hooks) or not {"forward", "_conv_forward"}.isdisjoint(vars(module))
 
 
 def _conditioned(norm: nn.BatchNorm2d) -> bool:
-    """In evaluation mode, with `gamma` and `beta`, and `gamma` large enough to divide by."""
+    """Return whether it is in eval mode, has `gamma` and `beta`, and `gamma` is large enough to divide by."""
     if norm.training or norm.running_mean is None or norm.weight is None or norm.bias is None:
         return False
     gamma, beta = norm.weight.detach(), norm.bias.detach()

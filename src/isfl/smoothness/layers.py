@@ -1,9 +1,9 @@
-"""Per-sample gradients of one layer, from what went in and the gradient of what came out.
+"""Per-sample gradients of one layer, from its input and the gradient at its output.
 
-In eval mode the samples of a batch do not influence each other, so the gradient of a summed loss with
-respect to a layer's output holds, row by row, what each sample contributes. A rule turns the layer's input
-and that gradient into one gradient per sample and parameter, or, where that would be large, into its factors.
-Each rule is an identity of linear algebra and is tested against one backward pass a sample.
+In eval mode the samples of a batch do not influence each other, so row `b` of the gradient of the summed loss at a
+layer's output is the gradient of sample `b`. A rule turns the layer's input and that gradient into one gradient per
+sample and parameter, or into its factors if the gradient is large. Each rule is the chain rule for its layer, and is
+tested against one backward pass per sample.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from isfl.smoothness.outer import Outer, pieces, slim
 from isfl.smoothness.tiled import tiled
 
 Gradients = dict[str, Gradient]
-"""Parameter name within the layer -> gradients of shape (B, *parameter shape), or the factors of them."""
+"""Parameter name within the layer -> gradients of shape (B, *parameter shape), or their factors."""
 Rule = Callable[[nn.Module, Tensor, Tensor], Gradients]
 
 
 def linear(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
-    """`dW = sum_t g_t x_t^T` over all positions `t` between batch and feature dimensions."""
+    """Return `dW = sum_t g_t x_t^T` over all positions `t` between batch and feature dimensions."""
     rows = x.flatten(1, -2) if x.dim() > 2 else x[:, None]
     grads = grad.flatten(1, -2) if grad.dim() > 2 else grad[:, None]
     return {"weight": Outer(((grads[:, None], rows[:, None]),), 1, lambda g: g.squeeze(1)), "bias": grads.sum(1)}
 
 
 def convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
-    """`dW = sum over positions of g (x) patch`. The patches are an overlapping view of the padded input.
+    """Return `dW = sum over positions of g (x) patch`. The patches are an overlapping view of the padded input.
 
-    Channels come last: then a row of a patch is one stretch of memory, and patches are copied at full speed.
+    Channels come last: then a row of a patch is contiguous in memory, and patches are copied at full speed.
     """
     assert isinstance(layer, nn.Conv1d | nn.Conv2d)
     kernel, stride, padding, dilation = layer.kernel_size, layer.stride, _padding(layer), layer.dilation
@@ -54,26 +54,26 @@ def convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
     shape = layer.weight.shape[2:]
 
     def fold(gradient: Tensor) -> Tensor:
-        """(B, groups, O, *kernel, I) -> (B, groups * O, I, *kernel)."""
+        """Reorder (B, groups, O, *kernel, I) to (B, groups * O, I, *kernel)."""
         return gradient.permute(0, 1, 2, 5, 3, 4).flatten(1, 2).reshape(len(x), groups * outer, inner, *shape)
 
     return {"weight": Outer(((grads, patches),), 2, fold), "bias": _total(grad)}
 
 
 def fast_convolution(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
-    """The same from tiles, where that is possible and images are not so small that their factors are better kept."""
+    """Return the same from tiles, unless that is impossible or small images make the factors cheaper."""
     return {"weight": tiled(x, grad), "bias": _total(grad)} if in_tiles(layer, x) else convolution(layer, x, grad)
 
 
 def in_tiles(layer: nn.Module, x: Tensor) -> bool:
-    """Whether the weight gradients of this call are those of tiles."""
+    """Return whether the weight gradients of this call are computed from tiles."""
     if not isinstance(layer, FastConv2d) or not layer.tileable(x):
         return False
     return not slim(x[0, 0].numel(), layer.out_channels, 9 * layer.in_channels)
 
 
 def _padded(image: Tensor, vertical: int, horizontal: int) -> Tensor:
-    """(B, H, W, C) with zeros around it."""
+    """Return (B, H, W, C) with a border of zeros."""
     if not vertical and not horizontal:
         return image
     batch, height, width, channels = image.shape
@@ -96,7 +96,7 @@ def _padding(layer: nn.Conv1d | nn.Conv2d) -> tuple[int, ...]:
 
 
 def batch_norm(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
-    """With running statistics, BatchNorm is a fixed affine map per channel."""
+    """Return the gradients of BatchNorm, which is a fixed affine map per channel with running statistics."""
     assert isinstance(layer, nn.modules.batchnorm._BatchNorm)
     assert layer.running_mean is not None and layer.running_var is not None
     mean = layer.running_mean.view(-1, *([1] * (x.dim() - 2)))
@@ -105,17 +105,18 @@ def batch_norm(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
 
 
 def group_norm(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
+    """Return the gradients of scale and shift per channel."""
     assert isinstance(layer, nn.GroupNorm)
     return {"weight": _total(F.group_norm(x, layer.num_groups, eps=layer.eps).mul_(grad)), "bias": _total(grad)}
 
 
 def _total(values: Tensor) -> Tensor:
-    """(B, C): sum over all positions behind the channels."""
+    """Return the sum over all positions, (B, C)."""
     return values.sum(tuple(range(2, values.dim()))) if values.dim() > 2 else values
 
 
 def layer_norm(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
-    """Scale and shift per element of the normalised shape: sum over the positions before it."""
+    """Return the gradients of scale and shift per element of the normalised shape, summed over the positions."""
     assert isinstance(layer, nn.LayerNorm)
     normal = F.layer_norm(x, layer.normalized_shape, eps=layer.eps)
     between = tuple(range(1, x.dim() - len(layer.normalized_shape)))
@@ -127,7 +128,7 @@ def layer_norm(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
 
 
 def embedding(layer: nn.Module, x: Tensor, grad: Tensor) -> Gradients:
-    """Every looked-up row receives the gradient of its positions."""
+    """Return the gradient of the table: each row gets the sum over the positions that looked it up."""
     assert isinstance(layer, nn.Embedding)
     tokens, grads = x.reshape(x.shape[0], -1), grad.reshape(x.shape[0], -1, layer.embedding_dim)
     if layer.padding_idx is not None:
@@ -152,9 +153,9 @@ RULES: dict[type[nn.Module], Rule] = {
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """The rule for a layer, or None where only one backward pass a sample gives the right number.
+    """Return the rule for a layer, or None if only one backward pass per sample is right.
 
-    Subclasses count as unknown: what they changed cannot be seen from here.
+    A subclass has no rule: it may compute something else.
     """
     if isinstance(layer, nn.Conv1d | nn.Conv2d) and (layer.padding_mode != "zeros" or _lopsided(layer)):
         return None
@@ -164,6 +165,6 @@ def rule_for(layer: nn.Module) -> Rule | None:
 
 
 def _lopsided(layer: nn.Conv1d | nn.Conv2d) -> bool:
-    """`same` padding with an even reach pads one side more than the other."""
+    """Return whether `same` padding pads one side more than the other."""
     reach = [d * (k - 1) for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
     return layer.padding == "same" and any(r % 2 for r in reach)

@@ -1,4 +1,8 @@
-"""The gradient of the expected loss: the left-hand side of Theorem 1."""
+"""The gradient of the expected loss: the left-hand side of Theorem 1.
+
+Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local Importance
+Sampling", IEEE Internet of Things Journal, 2024.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,14 @@ from isfl.smoothness.models import evaluation_mode
 from isfl.theory.arrays import Array
 
 BATCH = 250
-"""Samples in one pass; part of a result's last bits."""
+"""Samples in one pass; the last bits of a result depend on it."""
 
 
 def squared_gradient(model: nn.Module, inputs: Tensor, labels: Tensor, target: Array) -> float:
-    """`||grad l(theta)||^2` with `l = sum_i p_i l_i`, `l_i` the mean loss of class `i` over these samples.
+    """Return `||grad l(theta)||^2` with `l = sum_i p_i l_i`, `l_i` the mean loss of class `i` over these samples.
 
-    Classes without a sample are left out and the other shares scaled up. The model is in eval mode: its loss is a
-    function of the parameters alone.
+    Classes without a sample are left out and the other shares are scaled up. The model is evaluated in eval mode, so
+    its loss depends on the parameters alone.
     """
     counts = np.bincount(labels.cpu().numpy(), minlength=len(target))
     shares = np.where(counts > 0, target, 0.0)

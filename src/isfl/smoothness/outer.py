@@ -1,9 +1,10 @@
 """Weight gradients as sums of outer products, and squared norms of them and of their differences.
 
-The gradient of a Linear or a convolution is `G = sum_t d_t x_t^T` over positions `t`, with `x_t` what the weight was
-multiplied by and `d_t` the gradient of what came out. With few positions its norm follows from two small Gram
-matrices, `||G||^2 = sum_{s,t} <d_s, d_t> <x_s, x_t>`, and `G`, as large as the weight for every sample, is never made.
-With many positions the product is cheaper. `slim` counts which.
+The gradient of a Linear or a convolution is `G = sum_t d_t x_t^T` over positions `t`, with `x_t` the input of the
+weight and `d_t` the gradient at the output. With few positions its norm follows from two small Gram matrices,
+`||G||^2 = sum_{s,t} <d_s, d_t> <x_s, x_t>`, without computing `G`, which is as large as the weight for every sample.
+For Linear layers this is I. Goodfellow, Efficient Per-Example Gradient Computations, 2015; the norms of differences are
+ours. With many positions the product is cheaper; `slim` decides.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import torch
 from torch import Tensor
 
 PIECE = 4 << 20
-"""Bytes worked on at a time: what one step writes is still in the cache when the next one reads it. The same memory
-serves all pieces, since the first touch of fresh memory costs as much as a good part of the work."""
+"""Bytes processed at a time, so that the output of one step is still in the cache when the next one reads it. All
+pieces share the same memory: the first access to fresh memory is expensive."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class Outer:
     """(B, ...) gradients `G_b = sum_t d_{b,t} x_{b,t}^T`, not multiplied out."""
 
     factors: tuple[tuple[Tensor, Tensor], ...]
-    """For each use of the layer `d` (B, groups, *positions, O) and `x` (B, groups, *positions, *P), which may be an
+    """For each call of the layer `d` (B, groups, *positions, O) and `x` (B, groups, *positions, *P), which may be an
     overlapping view: it is copied for a few samples at a time."""
     positions: int
-    """Dimensions that count positions."""
+    """The number of dimensions that are positions."""
     fold: Callable[[Tensor], Tensor]
     """From (B, groups, O, *P) to the shape of the parameter."""
 
@@ -46,13 +47,13 @@ class Outer:
 
     @property
     def nbytes(self) -> int:
-        """Memory behind the factors."""
+        """The bytes of the factors' storage."""
         return sum(part.untyped_storage().nbytes() for factors in self.factors for part in factors)
 
     def pieces(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Samples that can be worked on at a time, with `d` (b * groups, T, O) and `x` (b * groups, T, P) of theirs.
+        """Yield slices of samples with their `d` (b * groups, T, O) and `x` (b * groups, T, P).
 
-        What is handed out is good until the next piece.
+        The tensors are valid until the next piece.
         """
         (t, o, p), groups = self.sizes, self.factors[0][0].shape[1]
         memory: Tensor | None = None
@@ -64,7 +65,7 @@ class Outer:
             yield some, left[0] if len(left) == 1 else torch.cat(left, 1), self._right(some, batch, memory)
 
     def _right(self, samples: slice, batch: int, memory: Tensor | None) -> Tensor:
-        """(batch, T, P) `x` of some samples, copied into `memory` if it has to be."""
+        """Return `x` of some samples, (batch, T, P), copied into `memory` if there is one."""
         _, _, p = self.sizes
         if memory is None:
             return self.factors[0][1][samples].reshape(batch, -1, p)
@@ -76,7 +77,7 @@ class Outer:
         return rows
 
     def product(self) -> Tensor:
-        """(B, groups, O, P): multiplied out, in the order of `x`."""
+        """Return `G`, (B, groups, O, P), in the order of `x`."""
         _, o, p = self.sizes
         d, _ = self.factors[0]
         out = d.new_empty(len(self), d.shape[1], o, p)
@@ -85,17 +86,17 @@ class Outer:
         return out
 
     def dense(self) -> Tensor:
-        """(B, *parameter shape)."""
+        """Return `G` as (B, *parameter shape)."""
         x = self.factors[0][1]
         product = self.product()
         return self.fold(product.view(*product.shape[:3], *x.shape[2 + self.positions :]))
 
     def kept(self) -> Tensor | Outer:
-        """The form in which a gradient waits to be compared."""
+        """Return the form in which the gradient is kept to be compared with others."""
         return self if slim(*self.sizes) else self.product()
 
     def squared_norms(self) -> Tensor:
-        """(B,) `||G_b||^2`, in double precision on the CPU."""
+        """Return `||G_b||^2`, (B,), in double precision on the CPU."""
         squares = []
         t, o, p = self.sizes
         for some, d, x in self.pieces():
@@ -106,7 +107,7 @@ class Outer:
         return torch.cat(squares)
 
     def squared_differences(self, theirs: Tensor | Outer) -> Tensor:
-        """(B,) `||G_b - H_b||^2` in double precision on the CPU; `theirs` as `kept` made it."""
+        """Return `||G_b - H_b||^2`, (B,), in double precision on the CPU; `theirs` comes from `kept`."""
         if isinstance(theirs, Outer) and self.sizes == theirs.sizes:
             return _by_gram(self, theirs)
         other = theirs.product() if isinstance(theirs, Outer) else theirs
@@ -121,35 +122,35 @@ class Outer:
 
 
 def slim(t: int, o: int, p: int) -> bool:
-    """Whether the Gram form of a difference is cheaper than the product (a rough count of multiplications).
+    """Return whether the Gram form of a difference is cheaper than the product (a rough count of multiplications).
 
-    Three blocks of both Gram matrices against one product, which in addition is written, read and compared.
+    It compares three blocks of both Gram matrices with one product, which is also written, read and compared.
     """
     return 3 * t * t * (o + p) < (t + 8) * o * p
 
 
 def _viewable(x: Tensor, positions: int) -> bool:
-    """Whether positions and what lies at them are each one dimension already, or could be without a copy."""
+    """Return whether positions and values can each become one dimension without a copy."""
     return x[:1].flatten(2, 1 + positions).flatten(3).data_ptr() == x.data_ptr() if len(x) else True
 
 
 def pieces(batch: int, bytes_each: int) -> Iterator[slice]:
-    """The batch in slices of about `PIECE` bytes."""
+    """Return slices of the batch of about `PIECE` bytes."""
     step = max(1, PIECE // max(1, bytes_each))
     return (slice(start, min(batch, start + step)) for start in range(0, batch, step))
 
 
 def norms(gradients: Tensor) -> Tensor:
-    """(B,) `||G_b||^2`, in double precision on the CPU."""
-    # The norm and not the sum of squares: no temporary of the gradient's size.
+    """Return `||G_b||^2`, (B,), in double precision on the CPU."""
+    # The sum of squares would need a temporary of the gradient's size.
     return torch.linalg.vector_norm(gradients.flatten(1), dim=1).double().cpu() ** 2
 
 
 def _by_gram(ours: Outer, theirs: Outer) -> Tensor:
-    """`G - H = sum_t (d - e)_t x_t^T + e_t (x - y)_t^T` for `H = sum_t e_t y_t^T`.
+    """Return `||G_b - H_b||^2` from `G - H = sum_t (d - e)_t x_t^T + e_t (x - y)_t^T` for `H = sum_t e_t y_t^T`.
 
-    Both terms are small when the models are close. The other way, `||G||^2 - 2 <G, H> + ||H||^2`, is the small
-    difference of large numbers and loses every digit.
+    Both terms are small when the models are close. The alternative, `||G||^2 - 2 <G, H> + ||H||^2`, is the small
+    difference of large numbers and loses all digits.
     """
     squares = []
     for (some, d, x), (_, e, y) in zip(ours.pieces(), theirs.pieces(), strict=True):
@@ -160,11 +161,11 @@ def _by_gram(ours: Outer, theirs: Outer) -> Tensor:
 
 
 def _paired(d: Tensor, e: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """(B,) `sum_{s,t} <d_s, e_t> <x_s, y_t>`, the inner product of two sums of outer products."""
+    """Return `sum_{s,t} <d_s, e_t> <x_s, y_t>`, (B,), the inner product of two sums of outer products."""
     grams = torch.bmm(d, e.transpose(1, 2)).mul_(torch.bmm(x, y.transpose(1, 2)))
     return grams.flatten(1).sum(1, dtype=torch.float64)
 
 
 def _by_sample(squares: Tensor, samples: slice) -> Tensor:
-    """Sum over groups; rounding must not make a square negative, and what is not a number stays that."""
+    """Return the sum over groups; a square that rounding made negative becomes 0, NaN stays NaN."""
     return squares.view(samples.stop - samples.start, -1).sum(1).clamp(min=0).cpu()

@@ -1,6 +1,8 @@
 """Per-sample weight gradients of the 3x3 convolutions of `isfl.kernels`, with a quarter of the multiplications.
 
-Where only the norm of a difference is wanted, a gradient is never written down.
+Minimal filtering: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S. Gray, Fast Algorithms for
+Convolutional Neural Networks, CVPR 2016. Its use for per-sample gradients is ours. The norm of a difference is computed
+without writing the gradient to memory.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from isfl.smoothness.outer import norms
 
 @dataclass(frozen=True)
 class Blocks:
-    """(B, O, C, 3, 3) gradients in the order in which they are compared."""
+    """(B, O, C, 3, 3) gradients in the memory order in which they are compared."""
 
     values: Tensor
-    """(B, O / lanes, C / rows, 9, rows, lanes); rows behind the last input are zero."""
+    """(B, O / lanes, C / rows, 9, rows, lanes); rows after the last input are zero."""
     inputs: int
 
     def dense(self) -> Tensor:
@@ -41,35 +43,35 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Tiled:
-    """(B, O, C, 3, 3) gradients, not multiplied out."""
+    """(B, O, C, 3, 3) gradients as their factors."""
 
     images: Tensor
-    """(B, H, W, C) that went into the layer, perhaps with more channels of zeros."""
+    """(B, H, W, C) input of the layer, perhaps padded with channels of zeros."""
     inputs: int
-    """Channels without those."""
+    """The number of channels without the padding."""
     gradients: Tensor
-    """(B, H, W, O) of what came out."""
+    """(B, H, W, O) gradients at the output."""
     scale: Tensor | None = None
-    """(O,) that every output's gradient is to be multiplied by."""
+    """(O,) a factor for each output's gradient."""
 
     def dense(self) -> Tensor:
         return self.kept().dense()
 
     def kept(self) -> Blocks:
-        """The form in which a gradient waits to be compared."""
+        """Return the form in which the gradient is kept to be compared with others."""
         return Blocks(weight_gradients(self.gradients, self.images, self.scale), self.inputs)
 
     def squared_norms(self) -> Tensor:
-        """(B,) `||G_b||^2`, in double precision."""
+        """Return `||G_b||^2`, (B,), in double precision."""
         return squared_differences(self.gradients, self.images, None, self.scale)
 
     def squared_differences(self, theirs: Blocks) -> Tensor:
-        """(B,) `||G_b - H_b||^2` in double precision."""
+        """Return `||G_b - H_b||^2`, (B,), in double precision."""
         return squared_differences(self.gradients, self.images, theirs.values, self.scale)
 
 
 def tiled(x: Tensor, grad: Tensor, scale: Tensor | None = None) -> Tiled:
-    """Of what went in (B, C, H, W) and the gradient of what came out (B, O, H, W)."""
+    """Return the gradients from the layer's input (B, C, H, W) and the gradient at its output (B, O, H, W)."""
     images, inputs = as_images(x), x.shape[1]
     if missing := -inputs % CHANNELS:
         images = F.pad(images, (0, missing))

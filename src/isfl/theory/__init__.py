@@ -1,5 +1,8 @@
 """The mathematics of ISFL in numpy: probabilities, the bound they come from, measures of label skew.
 
+The paper is Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local
+Importance Sampling", IEEE Internet of Things Journal, 2024.
+
 | file | what | where in the paper |
 |---|---|---|
 | `rho.py` | the factor of the bound that sampling moves | eq. of `rho` in Theorem 1 |

@@ -12,7 +12,7 @@ SUM_TOLERANCE = 1e-6
 
 
 def matrix(name: str, values: ArrayLike) -> Array:
-    """`values` as a float64 array of shape (K, C); a vector becomes one row."""
+    """Return `values` as a float64 array of shape (K, C); a vector becomes one row."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim == 1:
         array = array[None, :]
@@ -22,13 +22,13 @@ def matrix(name: str, values: ArrayLike) -> Array:
 
 
 def first(bad: npt.NDArray[np.bool_], dimensions: int = 2) -> str:
-    """The index of the first True as the caller would write it; a vector that became a row has one dimension."""
+    """Return the index of the first True as the caller would write it; `dimensions` is 1 for a vector."""
     index = [int(i) for i in np.argwhere(bad)[0]][-dimensions:]
     return "[" + ", ".join(map(str, index)) + "]"
 
 
 def shares(name: str, values: ArrayLike) -> Array:
-    """Rows of non-negative numbers that sum to one."""
+    """Return rows of non-negative numbers that sum to one, or raise a ValueError that names the wrong index."""
     array = matrix(name, values)
     bad = ~(np.isfinite(array) & (array >= 0))
     if bad.any():
@@ -44,11 +44,11 @@ def shares(name: str, values: ArrayLike) -> Array:
 
 
 def squared(name: str, lipschitz: ArrayLike, *, relative: bool = False) -> Array:
-    """`L^2`, with unknown values (NaN) replaced by the mean of the known ones of their row.
+    """Return `L^2`, with unknown values (NaN) replaced by the mean of the known ones in their row.
 
-    A class whose `L` is the average has `alpha = 0`: it is neither favoured nor avoided. A row
-    without any known value counts as flat. `relative` divides each row by its largest value first: the
-    scale of `L` does not change who the solvers favour, and squares of extreme values would overflow.
+    A class whose `L` is the average has `alpha = 0`: it is neither favoured nor avoided. A row without any known
+    value counts as flat. `relative` divides each row by its largest value first: the scale of `L` does not change
+    what the solvers find, and squares of extreme values would overflow.
     """
     values = matrix(name, lipschitz)
     bad = np.isinf(values) | (values < 0)
@@ -70,7 +70,7 @@ def squared(name: str, lipschitz: ArrayLike, *, relative: bool = False) -> Array
 
 
 def same_width(**arrays: Array) -> int:
-    """The common number of classes, or an error that names the odd one out."""
+    """Return the common number of classes, or raise a ValueError that names the array that differs."""
     (first_name, head), *rest = arrays.items()
     for name, array in rest:
         if array.shape[1] != head.shape[1]:
@@ -81,7 +81,7 @@ def same_width(**arrays: Array) -> int:
 
 
 def rows(name: str, array: Array, count: int) -> Array:
-    """`array` with `count` rows: a single row is shared by all clients."""
+    """Return `array` with `count` rows: a single row is shared by all clients."""
     if array.shape[0] not in (1, count):
         raise ValueError(f"{name} has {array.shape[0]} rows where {count} clients were given (or give one row)")
     return np.broadcast_to(array, (count, array.shape[1]))

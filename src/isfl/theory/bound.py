@@ -1,8 +1,8 @@
 """Lemma 1 and Theorem 1 of the paper, term by term, from measured quantities.
 
-Zhu, Shi, Fan, Peng, Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local Importance Sampling", IEEE IoT-J
-2024, Section III and Appendix A. One `t` of the theorem is one gradient step (`theta_t = theta_tc - sum eta g` in the
-proof), so `T` and `E_l` count steps here, never epochs.
+Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local Importance
+Sampling", IEEE Internet of Things Journal, 2024, Section III and Appendix A. One `t` of the theorem is one gradient
+step (`theta_t = theta_tc - sum eta g` in the proof), so `T` and `E_l` count steps here, never epochs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Bound:
     """The bound on the mean squared gradient norm over a window of `T` steps and the terms it is made of."""
 
     initial: float
-    """`2 (l(theta_T0) - l*) / (eta T)`: the loss that is still to be won."""
+    """`2 (l(theta_T0) - l*) / (eta T)`: the loss that can still be gained."""
     psi: float
     """`1/T sum_t [eta L_mean sum_k pi_k sigma_k^2(t) + 2 C G^2(t)]`: noise and aggregation."""
     sampling: float
@@ -35,12 +35,12 @@ class Bound:
 
 
 def drift_growth(gradient_norm: Array, variance: Array, weights: Array) -> Array:
-    """(T, K) what step `tau` adds to `phi_k`: `2 G^2(tau) + sigma_k^2(tau) + sum_l pi_l sigma_l^2(tau)`."""
+    """Return what step `tau` adds to `phi_k`, (T, K): `2 G^2(tau) + sigma_k^2(tau) + sum_l pi_l sigma_l^2(tau)`."""
     return np.asarray(2.0 * gradient_norm[:, None] ** 2 + variance + (variance @ weights)[:, None])
 
 
 def drift_bound(learning_rate: float, gradient_norm: ArrayLike, variance: ArrayLike, weights: ArrayLike) -> Array:
-    """(K,) the right-hand side of Lemma 1 after the last local step, a bound on `||theta^k - theta_mean||^2`.
+    """Return the right-hand side of Lemma 1 after the last local step, (K,): a bound on `||theta^k - theta_mean||^2`.
 
     `2 eta^2 E_l phi_k` with `E_l` the length of `gradient_norm` (T,); `variance` is (T, K), `weights` (K,).
     """
@@ -50,7 +50,7 @@ def drift_bound(learning_rate: float, gradient_norm: ArrayLike, variance: ArrayL
 
 
 def _phi(growth: Array, local_steps: int) -> Array:
-    """(T, K) `phi_k(t)`, the sum of `growth` from the last aggregation to `t - 1`; it starts anew every
+    """Return `phi_k(t)`, (T, K): the sum of `growth` from the last aggregation to `t - 1`. It restarts at 0 every
     `local_steps` steps."""
     phi = np.zeros_like(growth)
     for t in range(1, len(phi)):
@@ -70,7 +70,7 @@ def convergence_bound(
     variance: ArrayLike,
     mean_lipschitz: float,
 ) -> Bound:
-    """Theorem 1 for a window of `T` gradient steps that starts at an aggregation.
+    """Return the bound of Theorem 1 for a window of `T` gradient steps that starts at an aggregation.
 
     Parameters
     ----------
@@ -92,6 +92,16 @@ def convergence_bound(
         (T, K) `sigma_k^2(t)`.
     mean_lipschitz
         `sum_i p_i L_i` of the global model.
+
+    Returns
+    -------
+    Bound
+        The right-hand side and its terms.
+
+    Raises
+    ------
+    ValueError
+        If an argument has a wrong shape or value; the message names it and the index.
     """
     for name, value in (("learning_rate", learning_rate), ("local_steps", local_steps), ("num_classes", num_classes)):
         if not value > 0:

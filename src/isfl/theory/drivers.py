@@ -1,4 +1,4 @@
-"""Who makes a federation skewed: the squared distance of label mixes, taken apart by client and by class."""
+"""Which clients and classes cause the skew of a federation: the squared distance of label mixes, split up (ours)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from isfl.theory.skew import class_counts
 
 @dataclass(frozen=True)
 class Drivers:
-    """`D = sum_k pi_k sum_i (p_i - p^k_i)^2` with `pi_k = n_k / N`, and what each client and class adds to it.
+    """`D = sum_k pi_k sum_i (p_i - p^k_i)^2` with `pi_k = n_k / N`, and the share of each client and class in it.
 
     With flat `L` and the global target, `rho` of FedAvg is `1 + D` on average (see `rho.py`).
     """
 
     total: float
-    """`D`: 0 where all mixes are the same, below 2 always."""
+    """`D`: 0 if all mixes are equal, always below 2."""
     chance: float
-    """What `D` would be on average if the same samples were dealt to clients of the same sizes at random."""
+    """The expected `D` if the same samples were dealt at random to clients of the same sizes."""
     clients: Array
     """(K,) each client's share of `D`; zeros where `D` is 0."""
     classes: Array
@@ -28,7 +28,7 @@ class Drivers:
 
 
 def skew_drivers(counts: ArrayLike) -> Drivers:
-    """Take the skew of class counts, shape (K, C), apart.
+    """Return the skew of class counts, shape (K, C), and its causes.
 
     Dealing without replacement gives `E ||p - p^k||^2 = (1 - ||p||^2) (N - n_k) / (n_k (N - 1))`, and weighted by
     `n_k / N` that is `(1 - ||p||^2) (K - 1) / (N - 1)`: small clients look skewed by chance.
@@ -44,7 +44,7 @@ def skew_drivers(counts: ArrayLike) -> Drivers:
 
 
 def leading(shares: Array, part: float = 0.5) -> np.ndarray:
-    """The fewest indices whose shares add up to `part` of all, largest first; none where all shares are 0."""
+    """Return the fewest indices whose shares add up to `part` of the sum, largest first; none if all shares are 0."""
     order = np.argsort(-shares, kind="stable")
     sums = np.cumsum(shares[order])
     if sums[-1] <= 0:

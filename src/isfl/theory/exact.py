@@ -6,7 +6,7 @@ target onto `{q >= floor, sum q = 1, c.q = b}`, which has the form
     q_i = max(floor_i, p_i - nu - mu c_i).
 
 As `mu` grows from 0, `q` runs along a path of straight pieces from the projection of the target to the
-cheapest feasible point. (Negative `mu` would raise both factors of `rho`.) Three facts spare us the walk:
+cheapest feasible point. (Negative `mu` would raise both factors of `rho`.) Three facts avoid a walk along it:
 
 1. **Every minimum is a fixed point.** The least `a = 1 + ||p - q||^2` for a given `b` is a convex function
    of `b` with slope `-2 mu`. So `rho = a b` is stationary where `mu = a / (2 b)`. Along the path `a` never
@@ -20,13 +20,13 @@ cheapest feasible point. (Negative `mu` would raise both factors of `rho`.) Thre
    Then `nu = A - mu B`, `a = alpha + mu^2 V` and `b = beta - mu V`, so the minimum of `rho` on the piece is
    the smaller root of `3 V mu^2 - 2 beta mu + alpha`, and class `i` meets its floor at `(d_i - A) / (c_i - B)`.
 
-So: shrink the interval of `mu` by (1), drop it if (2) is no better than the best point known, else solve the
-piece in its middle by (3) and go on with what is left on either side. Every step removes a piece, and there
+The algorithm: shrink the interval of `mu` by (1), drop it if (2) is no better than the best point known, else solve
+the piece in its middle by (3) and continue with the rest on either side. Every step removes a piece, and there
 are at most 2C + 1: a class's level `d_i - nu - mu c_i` is concave in `mu`, hence leaves and meets its floor
 at most once. Random problems take about three steps.
 
-Costs are counted from the cheapest class: this shifts only `nu`, and keeps `mu c` below 3 for classes above
-their floor, so nothing cancels however large `mu` becomes.
+Costs are measured relative to the cheapest class: this shifts only `nu` and keeps `mu c` below 3 for classes above
+their floor, so no digits cancel, however large `mu` becomes.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ ROUNDING = 1e-15
 """A gain smaller than this share of `rho` is rounding noise."""
 
 DOUBT = 1e-14
-"""`b` is known up to this share of the largest cost above its floor, which may be far larger than `b` itself."""
+"""The rounding error of `b` as a share of the largest cost above its floor, which may be far larger than `b`."""
 
 BLOCK = 512
-"""Clients solved together: few enough for their arrays to stay in a core's cache."""
+"""The number of clients solved together; their arrays fit into a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class _Path:
     room: Array
     """(K,) the mass above all floors."""
     furthest: Array
-    """(K,) `1 + ||p - floor||^2`: what `a` would be with every class at its floor."""
+    """(K,) `1 + ||p - floor||^2`: the value of `a` with every class at its floor."""
     least_cost: Array
     """(K,) `b` at the end of the path."""
 
@@ -82,22 +82,22 @@ class _Piece:
     beta: Array
     variation: Array
     nu: Array
-    """At `mu = 0`, were the piece so long."""
+    """`nu` at `mu = 0`, if the piece is extended to there."""
     mean_cost: Array
 
     def at(self, mu: Array) -> Array:
-        """(3, N): `mu`, `a`, `b`."""
+        """Return `mu`, `a` and `b`, (3, N)."""
         return np.stack([mu, self.alpha + mu * (mu * self.variation), self.beta - mu * self.variation])
 
     def lowest(self) -> Array:
-        """The `mu` at which `rho` is least: before the smaller root it falls, and without a root everywhere."""
+        """Return the `mu` of the smallest `rho`: it falls up to the smaller root, or everywhere without a root."""
         square = self.beta**2 - 3.0 * self.variation * self.alpha
         root = self.alpha / np.maximum(self.beta + np.sqrt(np.maximum(square, 0.0)), 1.0 / FAR)
         return np.clip(np.where(square >= 0, root, self.end), self.start, self.end)
 
 
 def exact_minimum(p: Array, cost: Array, floors: Array, support: Mask) -> Array:
-    """The `q` that minimises `(1 + ||p - q||^2) (c . q)`; arguments as in `water_filling`, any cost `c >= 0`."""
+    """Return the `q` that minimises `(1 + ||p - q||^2) (c . q)`; arguments as in `water_filling`, any cost `c >= 0`."""
     blocks = [slice(i, i + BLOCK) for i in range(0, len(p), BLOCK)]
     return np.concatenate([_minimum_of_block(p[b], cost[b], floors[b], support[b]) for b in blocks])
 
@@ -139,7 +139,7 @@ def _path(p: Array, cost: Array, floors: Array, support: Mask) -> _Path:
 
 
 def _piece(path: _Path, row: Rows, mu: Array, low: Array | float, high: Array | float) -> _Piece:
-    """The piece at `mu` of the clients `row`, as far as it lies in `[low, high]`."""
+    """Return the piece at `mu` of the clients `row`, cut to `[low, high]`."""
     slack, cost, room = path.slack[row], path.cost[row], path.room[row]
     level = slack - mu[:, None] * cost
     free = level > water_level(level, room)[:, None]
@@ -165,9 +165,10 @@ def _piece(path: _Path, row: Rows, mu: Array, low: Array | float, high: Array | 
 
 
 def _record(best: Array, row: Rows, piece: _Piece) -> None:
-    """Update each client's least `rho` and the `mu`, `nu` it was found at; a client may have several pieces.
+    """Update each client's smallest `rho` and its `mu` and `nu`; a client may have several pieces.
 
-    Far before a fixed point `b` may be all rounding (see `DOUBT`), and cannot be least: such points do not count.
+    Far before a fixed point `b` may be nothing but rounding error (see `DOUBT`). Such points cannot be the minimum and
+    are ignored.
     """
     mu, a, b = piece.at(piece.lowest())
     value = np.where(4.0 * mu * b > a, a * b, np.inf)
@@ -177,7 +178,7 @@ def _record(best: Array, row: Rows, piece: _Piece) -> None:
 
 
 def _between(left: Array, right: Array) -> tuple[Array, Array]:
-    """Fact 1: where fixed points between two places of the path can be."""
+    """Return the interval that holds all fixed points between two places of the path (fact 1)."""
     (mu_l, a_l, b_l), (mu_r, a_r, b_r) = left, right
     most = b_l + DOUBT * 3.0 / np.maximum(mu_l, 3.0)  # no class above its floor costs more than 1, or 3 / mu
     with np.errstate(divide="ignore", over="ignore"):
@@ -185,7 +186,7 @@ def _between(left: Array, right: Array) -> tuple[Array, Array]:
 
 
 def _lower_bound(left: Array, right: Array) -> Array:
-    """Fact 2: no `rho` between two places of the path is below the lower of theirs and this."""
+    """Return a value that bounds `rho` between two places of the path from below, together with theirs (fact 2)."""
     (mu_l, a_l, b_l), (mu_r, a_r, b_r) = left, right
     with np.errstate(divide="ignore", invalid="ignore"):
         crossing = 0.5 * ((a_r + 2.0 * mu_r * b_r) - (a_l + 2.0 * mu_l * b_l)) / (mu_r - mu_l)

@@ -1,4 +1,8 @@
-"""How skewed are the labels? Measures of a client-by-class count matrix."""
+"""How skewed the labels are: measures of a matrix of class counts.
+
+Hellinger and total variation distance are the textbook definitions; the effective sample size is that of importance
+sampling, L. Kish, Survey Sampling, 1965.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,17 @@ class SkewCard:
 
     samples: Array
     hellinger: Array
-    """`sqrt(1 - sum_i sqrt(p_i p^k_i))`: 0 the same mix, 1 no class in common."""
+    """`sqrt(1 - sum_i sqrt(p_i p^k_i))`: 0 for the same mix, 1 for no class in common."""
     total_variation: Array
     """`1/2 sum_i |p_i - p^k_i|`: the share of samples that would have to change class."""
     missing: Array
-    """How many classes of the federation the client does not hold."""
+    """The number of classes of the federation that the client does not hold."""
     effective_size: Array
     """Effective sample size when the client draws by the global mix (restricted to its classes)."""
 
 
 def class_counts(counts: ArrayLike) -> Array:
-    """A (K, C) matrix of whole, non-negative numbers in which every client has at least one sample."""
+    """Return a (K, C) matrix of non-negative integers with at least one sample per client, or raise a ValueError."""
     array = matrix("counts", counts)
     bad = ~(np.isfinite(array) & (array >= 0) & (array == np.floor(array)))
     if bad.any():
@@ -37,7 +41,7 @@ def class_counts(counts: ArrayLike) -> Array:
 
 
 def effective_sample_size(counts: ArrayLike, probabilities: ArrayLike) -> Array:
-    """`(sum_j w_j)^2 / sum_j w_j^2` over a client's samples when class `i` is drawn with probability `q_i`.
+    """Return `(sum_j w_j)^2 / sum_j w_j^2` over a client's samples, (K,), if class `i` has probability `q_i`.
 
     With `w = q_i / p^k_i` for a sample of class `i` this is `n / sum_i (q_i^2 / p^k_i)`: equal to `n` for
     `q = p^k`, and close to the size of a rare class when that class is drawn most of the time.
@@ -55,7 +59,7 @@ def effective_sample_size(counts: ArrayLike, probabilities: ArrayLike) -> Array:
 
 
 def skew_card(counts: ArrayLike) -> SkewCard:
-    """The skew of a federation from its class counts, shape (K, C)."""
+    """Return the skew of a federation from its class counts, shape (K, C)."""
     n = class_counts(counts)
     total = n.sum(axis=1)
     p, p_k = n.sum(axis=0) / n.sum(), n / total[:, None]
