@@ -344,7 +344,7 @@ def test_own_pictures_in_class_folders(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"3\.png: damaged or not a picture"):
         load(DataSettings(name="folders", path=str(tmp_path)))
     Image.fromarray(np.zeros((6, 8), np.uint16)).save(tmp_path / "test/dog/3.png")
-    with pytest.raises(UserError, match="more than 8 bits a pixel"):
+    with pytest.raises(UserError, match="more than 8 bits per pixel"):
         load(DataSettings(name="folders", path=str(tmp_path)))
     (tmp_path / "test/dog/3.png").unlink()
     pictures(tmp_path, {"test/fish/1.png": (8, 6)})

@@ -24,7 +24,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 
 
 def read_npz(file: Path) -> Arrays:
-    """Arrays `train_images`, `train_labels`, `test_images`, `test_labels` (or `x_train`, `y_train`, ...)."""
+    """Read arrays `train_images`, `train_labels`, `test_images`, `test_labels` (or `x_train`, `y_train`, ...)."""
     try:
         with np.load(file, allow_pickle=False) as content:
             arrays = {}
@@ -45,9 +45,9 @@ def read_npz(file: Path) -> Arrays:
 
 
 def read_folders(directory: Path) -> tuple[Arrays, tuple[str, ...]]:
-    """`train/CLASS/*` and `test/CLASS/*`, all pictures of one size; classes are numbered by name."""
+    """Read `train/CLASS/*` and `test/CLASS/*`, pictures of one size; return them and the sorted class names."""
     if not (directory / "train").is_dir() or not (directory / "test").is_dir():
-        raise UserError(f"data.path = {directory}: needs the directories train and test, each with one folder a class")
+        raise UserError(f"data.path = {directory}: needs the directories train and test, one folder per class in each")
     classes = sorted(p.name for p in (directory / "train").iterdir() if p.is_dir())
     if len(classes) < 2:
         raise UserError(f"{directory / 'train'}: needs a folder for each of at least two classes")
@@ -61,7 +61,7 @@ def read_folders(directory: Path) -> tuple[Arrays, tuple[str, ...]]:
 
 
 def pictures_by_class(directory: Path, classes: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """`CLASS/*`, all of one size, with the position of their class as label; classes may be missing."""
+    """Read `CLASS/*`, pictures of one size; their labels are positions in `classes`, some of which may have none."""
     pictures: list[np.ndarray] = []
     labels: list[int] = []
     files: list[Path] = []
@@ -89,11 +89,11 @@ def _picture(file: Path) -> np.ndarray:
     try:
         with Image.open(file) as picture:
             if picture.mode.startswith(("I", "F")):
-                raise UserError(f"{file}: has more than 8 bits a pixel; convert it to 8 bits first")
+                raise UserError(f"{file}: has more than 8 bits per pixel; convert it to 8 bits first")
             return np.asarray(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
     except UserError:
         raise
-    except Exception as error:  # also pictures too large to be meant
+    except Exception as error:  # also for pictures of unreasonable size
         raise UserError(f"{file}: damaged or not a picture ({error})") from None
 
 
@@ -122,7 +122,7 @@ def call(function: Any, key: str, *arguments: Any) -> Any:
 
 
 def arrays_from(result: Any, key: str) -> Arrays:
-    """`(train_inputs, train_labels, test_inputs, test_labels)`, or a dictionary with those names."""
+    """Return the four arrays that a user's function returned as a tuple, or as a dictionary with their names."""
     if isinstance(result, dict):
         found = {names[0]: next((result[n] for n in names if n in result), None) for names in NAMES}
         values: list[Any] = list(found.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, assert_never
 
 import numpy as np
 
@@ -19,9 +19,13 @@ def public_set(labels: np.ndarray, public: int, seed: int, public_from: Origin =
     if public >= len(labels):
         raise UserError(f"data.public asks for {public} samples, the data has {len(labels)}; lower data.public")
     rng = generator(seed, Purpose.PUBLIC_SET)
-    if public_from == "all":
-        return np.sort(rng.choice(len(labels), public, replace=False))
-    return _balanced(labels, public, rng)
+    match public_from:
+        case "unused":
+            return _balanced(labels, public, rng)
+        case "all":
+            return np.sort(rng.choice(len(labels), public, replace=False))
+        case _:
+            assert_never(public_from)
 
 
 def _balanced(labels: np.ndarray, count: int, rng: np.random.Generator) -> Indices:

@@ -45,8 +45,9 @@ def partition(split: Split, labels: np.ndarray, public: int, seed: int, public_f
     With `public_from = "unused"` no client gets a public sample; with `"all"` clients may get them too.
     """
     chosen = public_set(labels, public, seed, public_from)
-    everything = np.arange(len(labels))
-    available = everything if public_from == "all" else np.setdiff1d(everything, chosen)
+    available = np.arange(len(labels))
+    if public_from == "unused":
+        available = np.setdiff1d(available, chosen)
     clients = split.assign(Pool(labels[available], len(labels), seed))
     return Partition(tuple(available[np.sort(indices)] for indices in clients), chosen)
 

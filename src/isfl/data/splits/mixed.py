@@ -3,7 +3,7 @@ Data with Local Importance Sampling", IEEE Internet of Things Journal 2024, and 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, assert_never
 
 from pydantic import Field
 
@@ -35,9 +35,13 @@ class MixedSplit(ShardedSplit):
 
     def iid_per_shard(self, samples: int) -> int:
         """Return how many samples of each shard are i.i.d. when the training data has this many `samples`."""
-        if self.reading == "text":
-            return round((1.0 - self.nr) * self.shard_size)
-        each = int(samples * (1.0 - self.nr) / self.clients + 1e-9) // self.shards_per_client
+        match self.reading:
+            case "text":
+                each = round((1.0 - self.nr) * self.shard_size)
+            case "code":
+                each = int(samples * (1.0 - self.nr) / self.clients + 1e-9) // self.shards_per_client
+            case _:
+                assert_never(self.reading)
         if each > self.shard_size:
             raise UserError(
                 f"split.nr = {self.nr} with reading 'code' gives {each * self.shards_per_client} i.i.d. samples per "
