@@ -19,7 +19,8 @@ from isfl.engines.local import executor
 from isfl.engines.local.executor import WorkerProcesses
 from isfl.engines.local.shared_buffer import SharedModels
 from isfl.engines.local.worker_pool import Handler, WorkerPool
-from isfl.errors import UserError
+from isfl.errors import UserCodeError, UserError
+from isfl.experiment.cells import _cell_worker
 from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import RoundReport, Settings, run_round, start
 from isfl.federation.values import Weights
@@ -191,7 +192,7 @@ def _twice(number: int, marker: str) -> Handler:
         if value == -1:
             raise UserError("minus one is not allowed")
         if value == -2:
-            raise KeyError("a bug")
+            raise KeyError("not found")
         return 2 * value
 
     return handle
@@ -216,10 +217,16 @@ def test_a_job_that_always_kills_its_worker_is_given_up(pool: WorkerPool) -> Non
         list(pool.run([(1,)]))
 
 
-@pytest.mark.parametrize(("value", "kind", "text"), [(-1, UserError, "not allowed"), (-2, RuntimeError, "a bug")])
+@pytest.mark.parametrize(("value", "kind", "text"), [(-1, UserError, "not allowed"), (-2, UserCodeError, "not found")])
 def test_an_error_in_a_job_is_raised_here(pool: WorkerPool, value: int, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         list(pool.run([(1,), (value,)]))
+
+
+def test_a_bug_of_ours_in_a_worker_keeps_its_traceback() -> None:
+    pool = WorkerPool(1, _cell_worker)
+    with pytest.raises(RuntimeError, match=r"a worker process failed:\nTraceback(.|\n)*in run_or_resume"):
+        list(pool.run([("not a configuration", "out")]))
 
 
 def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:

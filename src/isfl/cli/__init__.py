@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import io
 import sys
+import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import click
 import typer
 
 from isfl.cli import data, diagnose, flower, many, report, run
-from isfl.errors import InterruptionError, UserError, plain_warnings
+from isfl.errors import InterruptionError, UserCodeError, UserError, as_user_error, plain_warnings
 
 app = typer.Typer(
     help="Federated learning on label-skewed clients with local importance sampling.",
@@ -41,9 +43,21 @@ INTERRUPTED = 130
 """The exit code that shells use for a program ended by Ctrl-C."""
 
 
+@dataclass
+class Invocation:
+    """What the options before the command's name ask for."""
+
+    debug: bool = False
+
+
 @app.callback(invoke_without_command=True)
-def version(show: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False) -> None:
-    if show:
+def options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="show the full traceback of every error")] = False,
+    version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
+) -> None:
+    context.ensure_object(Invocation).debug = debug
+    if version:
         from isfl import __version__
 
         typer.echo(f"isfl {__version__}")
@@ -51,15 +65,18 @@ def version(show: Annotated[bool, typer.Option("--version", help="print the vers
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line: a user's mistake is one line and exit code 2; tracebacks are for our bugs."""
+    """Run the command line.
+
+    A user's mistake is one line and exit code 2, below the user's part of the traceback if the user's code raised.
+    Full tracebacks are for our bugs and for `--debug`.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a question mark for letters that the terminal cannot show
     plain_warnings()
+    invocation = Invocation()
     try:
-        code = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
-    except UserError as error:
-        _fail(str(error), 2)
+        code = app(args=list(arguments) if arguments is not None else None, standalone_mode=False, obj=invocation)
     except InterruptionError as error:
         _fail(str(error), INTERRUPTED)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -71,9 +88,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = INTERRUPTED
     except SystemExit as ending:
         code = ending.code
+    except Exception as error:
+        if (mistake := as_user_error(error)) is None:
+            raise
+        _print_traceback(mistake, whole=invocation.debug)
+        _fail(str(mistake), 2)
     if code == INTERRUPTED:
         _fail("interrupted", INTERRUPTED)
     sys.exit(code)
+
+
+def _print_traceback(mistake: UserError, whole: bool) -> None:
+    """Print the user's part of the traceback, if there is one, or all of it."""
+    if whole:
+        mistake.__suppress_context__ = False
+        traceback.print_exception(mistake)
+    elif isinstance(mistake, UserCodeError):
+        print(mistake.traceback, end="", file=sys.stderr)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from isfl.errors import UserError
+from isfl.errors import UserCodeError, UserError, summary, user_traceback
 
 Arrays = dict[str, np.ndarray]
 
@@ -98,27 +98,31 @@ def _picture(file: Path) -> np.ndarray:
 
 
 def resolve(reference: str, key: str) -> Any:
-    """What `module:name` stands for; the current directory is searched too."""
+    """Return what `module:name` stands for; the current directory is searched too."""
     module_name, _, name = reference.partition(":")
     sys.path.insert(0, "")
     try:
-        return getattr(importlib.import_module(module_name), name)
+        module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UserError(f"{key} = {reference!r}: cannot import {module_name!r} ({error})") from None
-    except AttributeError:
-        raise UserError(f"{key} = {reference!r}: module {module_name!r} has no {name!r}") from None
+        message = f"{key} = {reference!r}: cannot import {module_name!r} ({error})"
+        raise UserCodeError(message, user_traceback(error)) from error
     except Exception as error:
-        raise UserError(f"{key} = {reference!r}: importing {module_name!r} failed ({_told(error)})") from None
+        message = f"{key} = {reference!r}: importing {module_name!r} failed ({summary(error)})"
+        raise UserCodeError(message, user_traceback(error)) from error
     finally:
         sys.path.remove("")
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise UserError(f"{key} = {reference!r}: module {module_name!r} has no {name!r}") from None
 
 
 def call(function: Any, key: str, *arguments: Any) -> Any:
-    """Call what the user named; whatever it raises is told with its name, not as a traceback of ours."""
+    """Call the user's function; if it raises, raise a `UserCodeError` that names the key."""
     try:
         return function(*arguments)
     except (Exception, SystemExit) as error:
-        raise UserError(f"{key}: it raised {_told(error)}") from error
+        raise UserCodeError(f"{key}: it raised {summary(error)}", user_traceback(error)) from error
 
 
 def arrays_from(result: Any, key: str) -> Arrays:
@@ -138,8 +142,4 @@ def arrays_from(result: Any, key: str) -> Arrays:
     try:
         return {names[0]: np.asarray(value) for names, value in zip(NAMES, values, strict=True)}
     except Exception as error:  # ragged lists, tensors that ask for gradients, anything
-        raise UserError(f"{key}: what it returned are not arrays ({_told(error)})") from None
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise UserError(f"{key}: what it returned are not arrays ({summary(error)})") from None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
+from isfl.errors import summary, user_traceback
 from isfl.trackers.base import Tracker
 
 PATIENCE = 10.0
@@ -53,8 +54,8 @@ class TrackerThread:
 
     def _warn_of_failure(self) -> None:
         if self._failure is not None:
-            what = f"{type(self._failure).__name__}: {self._failure}".splitlines()[0]
-            warnings.warn(f"tracker {self.name} failed and is dropped ({what})", stacklevel=4)
+            what, frames = summary(self._failure), user_traceback(self._failure)
+            warnings.warn(f"tracker {self.name} failed and is dropped ({what})\n{frames}".rstrip(), stacklevel=4)
             self._failure = None
 
 

@@ -19,15 +19,40 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
-from isfl.errors import UserError, plain_warnings
+from isfl.errors import UserError, as_user_error, plain_warnings
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 5.0
 
 Handler = Callable[..., Any]
 """What a worker does with a job: called with its parts, it gives the result."""
+
+
+@dataclass(frozen=True)
+class _Done:
+    result: Any
+
+
+@dataclass(frozen=True)
+class _Mistake:
+    """A job failed because of the user's input or code; `traceback` is all of it, for `isfl --debug`."""
+
+    error: UserError
+    traceback: str
+
+
+@dataclass(frozen=True)
+class _Bug:
+    traceback: str
+
+
+_Reply = _Done | _Mistake | _Bug
+
+
+class WorkerError(Exception):
+    """The traceback of an error in a worker process, as its cause in this process."""
 
 
 @dataclass
@@ -86,18 +111,14 @@ class WorkerPool:
                     number = worker.job
                     assert number is not None
                     try:
-                        kind, content = worker.connection.recv()
+                        reply: _Reply = worker.connection.recv()
                     except (EOFError, OSError):
                         failures[number] += 1
                         worker = self._replace(worker, give_up=failures[number] > self._retries)
                         waiting.append(number)
                     else:
                         worker.job = None
-                        if kind == "user":
-                            raise UserError(content)
-                        if kind == "bug":
-                            raise RuntimeError(f"a worker process failed:\n{content}")
-                        yield number, content, worker.number
+                        yield number, _result_of(reply), worker.number
                     self._hand_out(worker, waiting, jobs)
                 tick()
         except BaseException:
@@ -137,6 +158,18 @@ class WorkerPool:
         return new
 
 
+def _result_of(reply: _Reply) -> Any:
+    match reply:
+        case _Done(result):
+            return result
+        case _Mistake(error, text):
+            raise error from WorkerError(f"in a worker process:\n{text}")
+        case _Bug(text):
+            raise RuntimeError(f"a worker process failed:\n{text}")
+        case _:
+            assert_never(reply)
+
+
 def _end(workers: list[_Worker]) -> None:
     for worker in workers:
         worker.connection.close()
@@ -163,11 +196,10 @@ def _work(
             return
         try:
             handler = handler or build(number, *arguments)
-            reply: tuple[str, Any] = ("done", handler(*job))
-        except UserError as error:
-            reply = ("user", str(error))
-        except Exception:
-            reply = ("bug", traceback.format_exc())
+            reply: _Reply = _Done(handler(*job))
+        except Exception as error:
+            mistake, text = as_user_error(error), traceback.format_exc()
+            reply = _Bug(text) if mistake is None else _Mistake(mistake, text)
         try:
             connection.send(reply)
         except OSError:
