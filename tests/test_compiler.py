@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from isfl.kernels import compiler, library
+from isfl.kernels.compiler import CompilerError
 
 SOURCE = "double twice(double x) { return 2 * x; }\n"
 
@@ -22,7 +23,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if not library.available():
         pytest.skip("there is no C compiler")
     monkeypatch.setenv("ISFL_CACHE", str(tmp_path / "cache"))
-    real = compiler._compiler()
+    real = compiler.compiler_path()
     counting = tmp_path / "counting-cc"
     counting.write_text(f'#!/bin/sh\necho called >> {tmp_path}/calls\nexec {real} "$@"\n', encoding="utf-8")
     counting.chmod(0o755)
@@ -38,61 +39,62 @@ def calls(source: Path) -> int:
 
 def test_c_is_compiled_once_for_a_machine(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
-        assert compiler.compiled([source]) is not None
+        compiler.compiled([source])
     assert calls(source) == 1
     source.write_text(SOURCE + "\n", encoding="utf-8")
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     monkeypatch.setattr(compiler, "_processor", lambda: "another one")
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     assert calls(source) == 3
 
 
 def test_a_damaged_library_is_compiled_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     (good,) = (source.parent / "cache/compiled").iterdir()
     # In another cache: this process has the good one loaded, and would not look at the file again.
     damaged = source.parent / "other/compiled" / good.name
     damaged.parent.mkdir(parents=True)
     damaged.write_bytes(b"damaged")
     monkeypatch.setenv("ISFL_CACHE", str(source.parent / "other"))
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     assert calls(source) == 2
     assert damaged.read_bytes() == good.read_bytes()
 
 
 def test_a_library_that_anybody_could_have_written_is_not_loaded(source: Path) -> None:
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     (kept,) = (source.parent / "cache/compiled").iterdir()
     kept.chmod(0o777)
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     assert calls(source) == 2
 
 
 def test_another_compiler_in_the_same_place_compiles_again(source: Path) -> None:
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     os.utime(os.environ["CC"], (0, 0))
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     assert calls(source) == 2
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs the right to give files away")
 def test_a_library_that_somebody_else_put_there_is_not_loaded(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     (kept,) = (source.parent / "cache/compiled").iterdir()
     os.chown(kept, 12345, 12345)
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
     assert calls(source) == 2
 
 
 def test_a_cache_that_cannot_be_written_is_no_obstacle(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (source.parent / "file").touch()
     monkeypatch.setenv("ISFL_CACHE", str(source.parent / "file"))
-    assert compiler.compiled([source]) is not None
+    compiler.compiled([source])
 
 
 def test_without_room_to_compile_torch_does_everything(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(source.parent / "nowhere"))
-    assert compiler.compiled([source]) is None
+    with pytest.raises(CompilerError, match="No such file or directory"):
+        compiler.compiled([source])
 
 
 def test_without_a_home_torch_does_everything(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,19 +104,30 @@ def test_without_a_home_torch_does_everything(source: Path, monkeypatch: pytest.
     monkeypatch.delenv("ISFL_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", nobody)
-    assert compiler.compiled([source]) is None
+    with pytest.raises(CompilerError, match="home directory"):
+        compiler.compiled([source])
 
 
-@pytest.mark.parametrize("script", ["exit 1", "exit 0", "sleep 30"], ids=["fails", "makes nothing", "hangs"])
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo it begins >&2; echo 'no space left' >&2; echo >&2; exit 1", r"broken-cc failed \(no space left\)"),
+        ("exit 3", r"broken-cc failed \(exit code 3\)"),
+        ("exit 0", "cannot open shared object file"),
+        ("sleep 30", "timed out after 0.5 seconds"),
+    ],
+    ids=["fails", "fails without a word", "makes nothing", "hangs"],
+)
 def test_a_compiler_that_does_not_work_is_done_without(
-    script: str, source: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, reason: str, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = source.parent / "broken-cc"
     broken.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     broken.chmod(0o755)
     monkeypatch.setenv("CC", str(broken))
     monkeypatch.setattr(compiler, "PATIENCE", 0.5)
-    assert compiler.compiled([source]) is None
+    with pytest.raises(CompilerError, match=reason):
+        compiler.compiled([source])
 
 
 def test_without_a_compiler_torch_does_everything(tmp_path: Path) -> None:
@@ -133,3 +146,54 @@ def test_without_a_compiler_torch_does_everything(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(code)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "True"
+
+
+CONFIG = """
+scheme = "fedavg"
+[data]
+public = 40
+[split]
+clients = 3
+shard_size = 20
+[model]
+name = "resnet8"
+width = 0.25
+[training]
+rounds = 2
+local_epochs = 1
+"""
+
+
+def lines_of_run(directory: Path, environment: dict[str, str], *overrides: str) -> list[str]:
+    """Return what `isfl run` prints as warnings."""
+    (directory / "small.toml").write_text(CONFIG, encoding="utf-8")
+    options = [word for change in overrides for word in ("--set", change)]
+    command = [sys.executable, "-m", "isfl.cli", "run", "small.toml", "--jobs", "2", *options]
+    environment = {**os.environ, "ISFL_CACHE": str(directory / "cache"), **environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=directory)
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines()
+
+
+def test_a_run_without_a_compiler_says_so_in_one_line(tmp_path: Path) -> None:
+    lines = lines_of_run(tmp_path, {"PATH": str(tmp_path), "CC": ""})
+    assert lines == [
+        "warning: compiled convolutions are not used: no C compiler found (tried $CC, cc, gcc, clang)",
+    ]
+
+
+def test_a_run_with_a_compiler_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken-cc"
+    broken.write_text("#!/bin/sh\necho 'unknown option -march' >&2\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    lines = lines_of_run(tmp_path, {"CC": str(broken)})
+    assert lines == [f"warning: compiled convolutions are not used: {broken} failed (unknown option -march)"]
+
+
+def test_a_run_that_asks_for_torchs_convolutions_says_so(tmp_path: Path) -> None:
+    lines = lines_of_run(tmp_path, {}, "training.convolutions='torch'")
+    assert lines == ["warning: compiled convolutions are not used: training.convolutions = 'torch'"]
+
+
+def test_a_model_without_3x3_convolutions_of_stride_1_needs_no_compiler(tmp_path: Path) -> None:
+    assert lines_of_run(tmp_path, {"PATH": str(tmp_path), "CC": ""}, "model.name='small-cnn'") == []

@@ -15,9 +15,10 @@ from isfl import layout
 from isfl.engines.flower.engine import FlowerEngine
 from isfl.engines.flower.messages import Connection
 from isfl.engines.flower.simulation import simulate_nodes
+from isfl.engines.threads import one_thread
 from isfl.errors import UserError
 from isfl.experiment.directory import RunDirectory, refuse_used
-from isfl.experiment.run import OnRound, one_thread, resume, run
+from isfl.experiment.run import OnRound, resume, run
 from isfl.problem.config import Config, config_from
 from isfl.problem.problem import Problem, prepare
 

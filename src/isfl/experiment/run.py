@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from isfl import layout
 from isfl.data import Dataset
 from isfl.engines import LocalEngine
+from isfl.engines.threads import one_thread
 from isfl.errors import UserError
 from isfl.experiment.directory import LOCAL, RunDirectory, environment, refuse_used
 from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import Engine, FederationState, run_round, start
+from isfl.federation.preparation import why_slow_convolutions
 from isfl.problem.config import Config, config_from
 from isfl.problem.problem import Problem, prepare
 
@@ -85,6 +86,7 @@ def run(
     with one_thread():
         problem = problem or prepare(config)
         _warn_of_unknown_classes(problem.public, config)
+        _warn_of_slow_convolutions(problem, config)
         with host.engine(problem, config, out) as engine:
             state = start(config, engine)
             described = {**describe(problem, state), "target": state.target.tolist()}
@@ -105,6 +107,7 @@ def resume(
         problem = problem or prepare(config)
         _refuse_other_data(directory, problem)
         _warn_of_other_versions(directory)
+        _warn_of_slow_convolutions(problem, config)
         with host.engine(problem, config, out) as engine:
             checkpoint = directory.restore()
             if checkpoint is None:
@@ -119,20 +122,6 @@ def check_runnable(config: Config) -> None:
     """Do everything up to the first round and discard it: a request that cannot be met fails here."""
     with one_thread(), LocalHost().engine(prepare(config), config, Path()) as engine:
         start(config, engine)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread, and restore the caller's number afterwards.
-
-    Sums in another order have other bits: the number of threads is part of a result.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _run_rounds(
@@ -176,6 +165,11 @@ def _warn_of_unknown_classes(public: Dataset, config: Config) -> None:
             "average (raise data.public)",
             stacklevel=3,
         )
+
+
+def _warn_of_slow_convolutions(problem: Problem, config: Config) -> None:
+    if (reason := why_slow_convolutions(problem.model, config)) is not None:
+        warnings.warn(f"compiled convolutions are not used: {reason}", stacklevel=3)
 
 
 def describe(problem: Problem, state: FederationState) -> dict[str, Any]:

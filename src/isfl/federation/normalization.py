@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -37,36 +37,47 @@ def estimate_statistics(model: nn.Module, inputs: Tensor, batch_size: int = 128)
     """
     if len(inputs) < 2:
         return
-    layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    layers = _batchnorm_layers(model)
     momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # cumulative average
-    was_training = model.training
-    model.eval()
-    for layer in layers:
-        layer.train()
-    with torch.no_grad():
-        for start in range(0, len(inputs), batch_size):
-            batch = inputs[start : start + batch_size]
-            if len(batch) > 1:
-                model(batch)
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum = momentum
-    model.train(was_training)
+    with _modes_restored(model.modules()), torch.no_grad():
+        model.eval()
+        try:
+            for layer in layers:
+                layer.train()
+                layer.reset_running_stats()
+                layer.momentum = None  # cumulative average
+            for start in range(0, len(inputs), batch_size):
+                batch = inputs[start : start + batch_size]
+                if len(batch) > 1:
+                    model(batch)
+        finally:
+            for layer, momentum in zip(layers, momenta, strict=True):
+                layer.momentum = momentum
 
 
 @contextmanager
 def frozen_statistics(model: nn.Module, frozen: bool) -> Iterator[None]:
-    """BatchNorm layers use their running statistics, for a batch that has none of its own."""
-    layers = [m for m in model.modules() if frozen and isinstance(m, _BatchNorm)]
-    for layer in layers:
-        layer.eval()
+    """Let BatchNorm layers use their running statistics, for a batch that is too small to have its own."""
+    layers = _batchnorm_layers(model) if frozen else []
+    with _modes_restored(layers):
+        for layer in layers:
+            layer.eval()
+        yield
+
+
+@contextmanager
+def _modes_restored(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Set each module back to training or evaluation afterwards, as it was, also after an error."""
+    modes = [(module, module.training) for module in modules]
     try:
         yield
     finally:
-        for layer in layers:
-            layer.train()
+        for module, training in modes:
+            module.training = training
+
+
+def _batchnorm_layers(model: nn.Module) -> list[_BatchNorm]:
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
 def with_group_norm(model: nn.Module) -> nn.Module:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
+from typing import assert_never
 
 import torch
 from torch import nn
 
 from isfl.federation.normalization import with_group_norm
 from isfl.federation.settings import Settings
-from isfl.kernels import with_fast_convolutions
+from isfl.kernels import suits, why_unavailable, with_fast_convolutions
 
 
 def prepared(model: nn.Module, settings: Settings) -> nn.Module:
-    """A copy of the model as every engine trains it; the caller's own stays as it is.
+    """Return a copy of the model as every engine trains it; the caller's model is not changed.
 
-    Convolutions on a CPU are faster with channels last and in our own way; both are part of a result's bits.
+    On a CPU, convolutions are faster with channels last and compiled; both are part of a result's bits.
     """
     model = copy.deepcopy(model)
     if settings.training.batchnorm == "group":
@@ -23,3 +24,19 @@ def prepared(model: nn.Module, settings: Settings) -> nn.Module:
     if settings.training.convolutions == "fast":
         model = with_fast_convolutions(model)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def why_slow_convolutions(model: nn.Module, settings: Settings) -> str | None:
+    """Return why the model's 3x3 convolutions are left to torch, in one line; None if they are compiled.
+
+    It is None also if the model has no convolution that could be compiled.
+    """
+    if not any(isinstance(layer, nn.Conv2d) and suits(layer) for layer in model.modules()):
+        return None
+    match settings.training.convolutions:
+        case "torch":
+            return "training.convolutions = 'torch'"
+        case "fast":
+            return "they are for CPUs, and this machine has CUDA" if torch.cuda.is_available() else why_unavailable()
+        case _:
+            assert_never(settings.training.convolutions)

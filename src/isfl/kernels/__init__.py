@@ -15,7 +15,7 @@ the work.
 | `layer.py` | an `nn.Conv2d` that uses it |
 """
 
-from isfl.kernels.layer import FastConv2d, with_fast_convolutions
-from isfl.kernels.library import available
+from isfl.kernels.layer import FastConv2d, suits, with_fast_convolutions
+from isfl.kernels.library import available, why_unavailable
 
-__all__ = ["FastConv2d", "available", "with_fast_convolutions"]
+__all__ = ["FastConv2d", "available", "suits", "why_unavailable", "with_fast_convolutions"]

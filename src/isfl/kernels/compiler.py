@@ -1,4 +1,4 @@
-"""Compile C once for the machine it runs on, and store the library in the user's cache."""
+"""Compile C once for the machine it runs on, and keep the library in the user's cache."""
 
 from __future__ import annotations
 
@@ -18,16 +18,27 @@ from isfl.files import cache_directory, write_whole
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
 PATIENCE = 60.0
-"""Seconds until the compiler is stopped; compiling takes one."""
+"""Seconds; compiling takes one."""
+NAMES = ("cc", "gcc", "clang")
 
 
-def compiled(sources: Sequence[Path]) -> ctypes.CDLL | None:
-    """Return the library of some C files, or None if there is no compiler, it fails, or there is no disk space."""
-    compiler = _compiler()
+class CompilerError(Exception):
+    """Why C cannot be compiled on this machine, in one line."""
+
+
+def compiled(sources: Sequence[Path]) -> ctypes.CDLL:
+    """Return the library of some C files; raise a `CompilerError` if it cannot be compiled or loaded."""
+    compiler = compiler_path()
+    if compiler is None:
+        raise CompilerError(f"no C compiler found (tried $CC, {', '.join(NAMES)})")
     try:
-        return None if compiler is None else _library(sources, compiler)
-    except (OSError, RuntimeError, subprocess.SubprocessError):
-        return None
+        return _library(sources, compiler)
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {error.returncode}")
+        raise CompilerError(f"{compiler} failed ({last})") from error
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        raise CompilerError(f"{compiler}: the library cannot be built or loaded ({error})") from error
 
 
 def _library(sources: Sequence[Path], compiler: str) -> ctypes.CDLL:
@@ -39,21 +50,21 @@ def _library(sources: Sequence[Path], compiler: str) -> ctypes.CDLL:
         fresh = Path(scratch) / kept.name
         command = [compiler, *FLAGS, *map(str, sources), "-o", str(fresh)]
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-        with suppress(OSError):  # not stored: the next process compiles it again
+        with suppress(OSError):  # not kept: the next process compiles it again
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_whole(kept, fresh.read_bytes())
-            return ctypes.CDLL(str(kept))  # execution may be forbidden in a temporary directory
+            return ctypes.CDLL(str(kept))  # in a temporary directory, nothing may be allowed to be executed
         return ctypes.CDLL(str(fresh))
 
 
-def _compiler() -> str | None:
-    """Return the path of `CC`, or of the system's C compiler."""
-    names = (os.environ.get("CC"), "cc", "gcc", "clang")
+def compiler_path() -> str | None:
+    """Return the path of the C compiler: `CC`, or the first of `NAMES` that is installed."""
+    names = (os.environ.get("CC"), *NAMES)
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
 def _fingerprint(sources: Sequence[Path], compiler: str) -> str:
-    """Return a hash of everything the library depends on; different machines may share a home directory."""
+    """Return a digest of everything the library depends on; machines may share a home directory."""
     whole = hashlib.sha256()
     for source in sources:
         whole.update(source.read_bytes() + b"\0")
@@ -65,7 +76,7 @@ def _fingerprint(sources: Sequence[Path], compiler: str) -> str:
 
 
 def _processor() -> str:
-    """Return the processor's model and features."""
+    """Return the processor's name and instruction sets."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -74,7 +85,7 @@ def _processor() -> str:
 
 
 def _ours(file: Path) -> bool:
-    """Return whether the file exists and only this user could have written it, since it is going to be executed."""
+    """Return whether the file exists and only this user or root could have written it: it will be executed."""
     try:
         status = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The C files of this room as one library, called through ctypes."""
+"""The C files of this directory as one library."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isfl.kernels.compiler import compiled
+from isfl.kernels.compiler import CompilerError, compiled
 
 CHANNELS = 16
-"""Numbers of channels are multiples of this, the length of the longest processor vectors."""
+"""Numbers of channels must be multiples of this, the length of the longest vectors of any processor."""
 
 _SIGNATURES = {
     "forward": (5, 10),
@@ -21,43 +21,53 @@ _SIGNATURES = {
     "squared_differences": (6, 5),
     "channel_sums": (5, 3),
 }
-"""The number of pointers and of sizes that each function takes."""
+"""How many pointers and how many sizes each function takes."""
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
-    library = compiled(sorted(Path(__file__).parent.glob("*.c")))
-    if library is not None:
-        for name, (pointers, sizes) in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_long] * sizes
-            function.restype = None
+def _library() -> ctypes.CDLL | CompilerError:
+    try:
+        library = compiled(sorted(Path(__file__).parent.glob("*.c")))
+    except CompilerError as error:
+        return error
+    for name, (pointers, sizes) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_long] * sizes
+        function.restype = None
     return library
 
 
 def available() -> bool:
-    """Return whether the library could be compiled or loaded on this machine."""
-    return _library() is not None
+    """Return whether the C files could be compiled on this machine."""
+    return isinstance(_library(), ctypes.CDLL)
+
+
+def why_unavailable() -> str | None:
+    """Return why the C files could not be compiled, in one line; None if they could."""
+    library = _library()
+    return str(library) if isinstance(library, CompilerError) else None
 
 
 def lanes() -> int:
-    """Return the number of floats in a vector of this machine."""
+    """Return how many float32 values a vector of this machine holds."""
     return int(_surely().lanes())
 
 
 def block_rows() -> int:
-    """Return the number of inputs in a block of weights, which has `lanes()` outputs."""
+    """Return the number of inputs in a block of weights; its outputs are as many as a vector has lanes."""
     return int(_surely().block_rows())
 
 
 def call(name: str, *arguments: Tensor | int | None) -> None:
-    """Call a C function. Tensors are float32 (squares: float64) on the CPU in the layout of the C file, unchecked."""
+    """Call a C function, which checks nothing: tensors must be float32 (squares: float64) on the CPU, laid out as the C
+    file says.
+    """
     getattr(_surely(), name)(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
 
 
 def _surely() -> ctypes.CDLL:
     library = _library()
-    assert library is not None, "no compiled functions on this machine"
+    assert isinstance(library, ctypes.CDLL), f"no compiled functions: {library}"
     return library
 
 
@@ -67,5 +77,5 @@ def takes(*tensors: Tensor) -> bool:
 
 
 def as_images(x: Tensor) -> Tensor:
-    """Return (N, C, H, W) as (N, H, W, C); a copy only if channels are not last in memory."""
+    """Return (N, H, W, C) images of (N, C, H, W); a copy only if channels are not last yet."""
     return x.permute(0, 2, 3, 1).contiguous()

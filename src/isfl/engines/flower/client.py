@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from safetensors.torch import load, save
@@ -22,6 +21,7 @@ from isfl.data.normalize import normalized
 from isfl.data.transforms import check_transforms
 from isfl.engines.flower.node import Node, memory_folder, node_of, recall, remember, told_first
 from isfl.engines.flower.wire import arrays_of, decode, encode, weights_of
+from isfl.engines.threads import one_thread
 from isfl.errors import UserError
 from isfl.federation.client import introduce, renew_at_client, train_client
 from isfl.federation.codec import CodecError
@@ -65,9 +65,9 @@ def client_app(node: Callable[[Context], Node] = lambda context: node_of(context
     app = ClientApp()
 
     def answer(message: Message, context: Context, work: Callable[[Visit, RecordDict], Any]) -> Message:
-        torch.set_num_threads(1)  # part of a result's bits
         try:
-            reply = work(_visit(node(context), message.content), message.content)
+            with one_thread():
+                reply = work(_visit(node(context), message.content), message.content)
         except (UserError, CodecError) as error:
             reply = RecordDict({PROBLEM: ConfigRecord({"reason": str(error)})})
         return Message(reply, reply_to=message)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,13 +40,10 @@ def simulate_nodes(
 
     `run` is the key under which nodes keep their memories, in the directory `state`.
     """
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
     if find_spec("ray") is None:
         raise UserError("--engine flower needs Flower's simulation; pip install 'isfl[flower]'")
     from flwr.simulation import run_simulation
 
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     stop = Event()
     failures: list[Exception] = []
     server = ServerApp()
@@ -59,12 +57,13 @@ def simulate_nodes(
 
     cpus: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False}
     try:
-        run_simulation(
-            server_app=server,
-            client_app=client_app(partial(_node, state)),
-            num_supernodes=clients,
-            backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": cpus},
-        )
+        with _quiet():
+            run_simulation(
+                server_app=server,
+                client_app=client_app(partial(_node, state)),
+                num_supernodes=clients,
+                backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": cpus},
+            )
     except RuntimeError as error:
         if "Ending simulation" not in str(error):  # a fault of ours, not one that Flower reports of itself
             raise
@@ -77,3 +76,18 @@ def simulate_nodes(
 
 def _node(state: Path, context: Context) -> Node:
     return simulated_node(int(context.node_config["partition-id"]), state)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Flower and ray; the environment and the log level are restored afterwards."""
+    logger, added = logging.getLogger("flwr"), QUIET.keys() - os.environ.keys()
+    level = logger.level
+    os.environ.update({name: QUIET[name] for name in added})
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        for name in added:
+            os.environ.pop(name, None)
