@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
+from isfl.cli.facts import browser_path
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -30,7 +31,7 @@ class Seen:
 
 def chromium() -> str:
     """Where it is; without one the test is skipped."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    found = browser_path()
     if found is None:
         pytest.skip("needs a browser: apt-get install chromium")
     return found

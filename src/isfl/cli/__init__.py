@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from isfl.cli import data, diagnose, flower, many, report, run
+from isfl.cli import data, diagnose, doctor, flower, many, report, run
 from isfl.errors import InterruptionError, UserCodeError, UserError, as_user_error, plain_warnings
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ for command in (
     report.watch,
     report.figures,
     diagnose.diagnose,
+    doctor.doctor,
 ):
     app.command()(command)
 
