@@ -63,6 +63,8 @@ def options(
 
         typer.echo(f"isfl {__version__}")
         raise typer.Exit
+    if sys.platform == "win32":
+        raise UserError("isfl runs on Linux and macOS; on Windows, run it in WSL (docs/dependencies.md says why)")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,7 @@ def up(
 ) -> None:
     """Start a SuperLink and SuperNodes on loopback; those already running are kept."""
     require_flower()
+    _require_linux()
     from isfl.cli.terminal import say
     from isfl.engines.flower import deployment
     from isfl.engines.flower.keys import LOOPBACK
@@ -49,6 +51,7 @@ def up(
 def down(directory: Directory) -> None:
     """Stop exactly the processes that `isfl flower up` started."""
     require_flower()
+    _require_linux()
     from isfl.cli.terminal import say
     from isfl.engines.flower import deployment
 
@@ -96,3 +99,9 @@ def require_flower() -> None:
 
     if find_spec("flwr") is None:
         raise UserError("this needs Flower; pip install 'isfl[flower]'")
+
+
+def _require_linux() -> None:
+    """Raise a `UserError` if the system has no /proc, from which we know our processes again."""
+    if sys.platform != "linux":
+        raise UserError("isfl flower up and down need Linux; elsewhere start Flower yourself (docs/deployment.md)")
