@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 import numpy as np
 
@@ -87,14 +88,22 @@ def _limits(diagnosis: Diagnosis) -> str:
 
 def _advice(diagnosis: Diagnosis) -> str:
     advice, target = diagnosis.advice, diagnosis.question.target.kind
-    if advice.reason == "even":
-        return f"do not bother: the clients' label mixes are near the {target} target. {advice.first_line} is enough."
-    if advice.reason == "out of reach":
-        return (
-            "do not bother with sampling: clients lack the classes it would draw. Calibration, FedProx or MOON may "
-            "help, or clients with more classes."
-        )
-    word = "bother" if advice.verdict == "yes" else "a trial is free, but expect little"
+    match advice.reason:
+        case "even":
+            return (
+                f"do not bother: the clients' label mixes are near the {target} target. {advice.first_line} is enough."
+            )
+        case "out of reach":
+            return (
+                "do not bother with sampling: clients lack the classes it would draw. Calibration, FedProx or MOON may "
+                "help, or clients with more classes."
+            )
+        case "some":
+            word = "a trial is free, but expect little"
+        case "much":
+            word = "bother"
+        case _:
+            assert_never(advice.reason)
     return (
         f"{word}. First {advice.first_line} (no extra gradients), then {advice.isfl_line}, {target} target. "
         "In our runs ISFL did not lead (docs/results.md)."

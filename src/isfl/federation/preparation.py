@@ -1,4 +1,4 @@
-"""How a model is prepared for training: its norms, its convolutions, its layout in memory. All are part of its bits."""
+"""Prepare a model for training: its norms, its convolutions, its memory layout. All are part of a result's bits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,20 @@ def prepared(model: nn.Module, settings: Settings) -> nn.Module:
     On a CPU, convolutions are faster with channels last and compiled; both are part of a result's bits.
     """
     model = copy.deepcopy(model)
-    if settings.training.batchnorm == "group":
-        model = with_group_norm(model)
-    if settings.training.convolutions == "fast":
-        model = with_fast_convolutions(model)
+    match settings.training.batchnorm:
+        case "group":
+            model = with_group_norm(model)
+        case "average" | "local":
+            pass
+        case _:
+            assert_never(settings.training.batchnorm)
+    match settings.training.convolutions:
+        case "fast":
+            model = with_fast_convolutions(model)
+        case "torch":
+            pass
+        case _:
+            assert_never(settings.training.convolutions)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 

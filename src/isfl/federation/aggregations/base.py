@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, assert_never
 
 import numpy as np
 import torch
@@ -45,7 +45,13 @@ class WeightedMean(Aggregation):
     weights: Literal["size", "client"] = Field("size", description="weigh clients by their samples, or equally")
 
     def client_weights(self, sizes: Sequence[int]) -> Array:
-        raw = np.asarray(sizes, dtype=np.float64) if self.weights == "size" else np.ones(len(sizes))
+        match self.weights:
+            case "size":
+                raw = np.asarray(sizes, dtype=np.float64)
+            case "client":
+                raw = np.ones(len(sizes))
+            case _:
+                assert_never(self.weights)
         return raw / raw.sum()
 
     def combine(self, values: Sequence[Tensor], weights: Array) -> Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Literal, assert_never
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +44,7 @@ def contrastive(model: nn.Module, global_model: Weights, previous: Weights, moon
     `z` is the representation before the output layer, or the logits. Before a client has a previous model, the
     global one stands in for it and the term is constant.
     """
-    seen = output if moon.representation == "logits" else representation
+    seen = _seen(moon)
     near_model, far_model = frozen_copy(model, global_model), frozen_copy(model, previous)
     with seen(model) as z, seen(near_model) as z_global, seen(far_model) as z_previous:
 
@@ -57,6 +57,16 @@ def contrastive(model: nn.Module, global_model: Weights, previous: Weights, moon
             return moon.mu * F.softplus(far - near).mean()
 
         yield term
+
+
+def _seen(moon: Moon) -> Callable[[nn.Module], AbstractContextManager[list[Tensor]]]:
+    match moon.representation:
+        case "logits":
+            return output
+        case "features":
+            return representation
+        case _:
+            assert_never(moon.representation)
 
 
 @contextmanager
