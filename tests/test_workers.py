@@ -244,7 +244,8 @@ def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:
         "    print(*[worker.process.pid for worker in pool.workers], flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    root = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2

@@ -1,4 +1,4 @@
-"""All clients on this machine: in this process, or in worker processes, with the same bits."""
+"""An engine with all clients on this machine, in this process or in worker processes, with the same bits."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from isfl.theory.arrays import Array
 
 
 class LocalEngine:
-    """Clients as data sets in memory; what they would keep on their own machines is in `client_states` and in files.
+    """Clients as data sets in memory; what clients remember is in `client_states` and in files.
 
     Parameters
     ----------
     model
-        The model everybody trains; it is copied, and its weights are those the federation starts from.
+        The model that all clients train. It is copied; the federation starts from its weights.
     clients
         One data set per client.
     public
@@ -53,9 +53,9 @@ class LocalEngine:
     settings
         Seed, scheme, training and target of the federation.
     workers
-        Processes that share the work; their number changes nothing but the time it takes.
+        Number of processes that share the work; results do not depend on it.
     directory
-        Where the weights go that clients remember (default: a temporary directory, removed with the engine).
+        Where to keep the weights that clients remember (default: a temporary directory, removed with the engine).
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class LocalEngine:
         self.close()
 
     def close(self) -> None:
-        """End the worker processes; the next request would start new ones."""
+        """Stop the worker processes; the next request starts new ones."""
         self.server.close()
 
     @property
     def model(self) -> nn.Module:
-        """The module that weights are loaded into in this process."""
+        """Return the module that weights are loaded into in this process."""
         return self.server.worker.model
 
     def memory(self, client: int) -> ClientMemory:
-        """All that a client remembers."""
+        """Return everything that a client remembers."""
         return recall(self.server.worker.directory, self.client_states.get(client, StoredState()))
 
     def restore(self, state: FederationState, client_states: Mapping[int, StoredState]) -> None:
@@ -106,7 +106,7 @@ class LocalEngine:
     def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]:
         updates = []
         for task_group in _by_model(tasks):
-            # The largest first, so that all workers end at about the same time.
+            # The largest clients first, so that all workers finish at about the same time.
             ordered = sorted(task_group, key=lambda task: (-len(self.clients[task.client]), task.client))
             jobs = [(task, self.client_states.get(task.client, StoredState())) for task in ordered]
             for update, remembered in self.server.executor.train(jobs):
@@ -140,14 +140,14 @@ class LocalEngine:
         return seen
 
     def _remember(self, client: int, remembered: StoredState) -> None:
-        """A run directory removes old files with old checkpoints; in a temporary one they are not needed again."""
+        """Store a client's state; remove its older file unless checkpoints of a run directory need it."""
         before = self.client_states.get(client, StoredState()).file
         self.client_states[client] = remembered
         if self._temporary and before is not None and before != remembered.file:
             (self.server.worker.directory / before).unlink(missing_ok=True)
 
     def _scratch(self) -> Path:
-        """A directory that is removed with the engine."""
+        """Return a new directory that is removed with the engine."""
         path = Path(tempfile.mkdtemp(prefix="isfl-"))
         weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
         return path
@@ -157,7 +157,7 @@ Task = TypeVar("Task", TrainTask, RenewTask)
 
 
 def _by_model(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Tasks that start from the same model go together; in a round, all do."""
+    """Group tasks by the model they start from; in a round, all start from the same."""
     groups: dict[int, list[Task]] = {}
     for task in tasks:
         groups.setdefault(id(task.model), []).append(task)

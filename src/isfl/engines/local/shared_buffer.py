@@ -1,4 +1,4 @@
-"""Models in memory that processes share: a buffer with one row of bytes per model. Nothing is pickled."""
+"""Models in shared memory: a buffer with one row of bytes per model. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class SharedModels:
         return len(self.bytes)
 
     def read(self, row: int) -> Weights:
-        """The model in this row, in place: it changes when the row is written."""
+        """Return the model in this row as views: they change when the row is written."""
         return {entry.name: self._view(row, entry) for entry in self.entries}
 
     def write(self, row: int, weights: Weights) -> None:
-        """What `weights` names; other entries of the row stay."""
+        """Write the entries that `weights` names; the others keep their values."""
         for entry in self.entries:
             if entry.name in weights:
                 self._view(row, entry).copy_(weights[entry.name])
 
     def copy(self, row: int, names: frozenset[str]) -> Weights:
-        """The entries with these names as tensors of their own."""
+        """Return copies of the entries with these names."""
         return {entry.name: self._view(row, entry).clone() for entry in self.entries if entry.name in names}
 
     def _view(self, row: int, entry: _Entry) -> Tensor:
@@ -64,5 +64,5 @@ def _dense(tensor: Tensor) -> bool:
 
 
 def row_bytes(like: Weights) -> int:
-    """About what a row takes."""
+    """Return about how many bytes a row takes."""
     return sum(value.numel() * value.element_size() for value in like.values())

@@ -1,8 +1,8 @@
 """A pool of worker processes: each builds its handler once and then does one job at a time.
 
-A worker that dies is replaced and its job is done again; jobs are functions of their arguments, so the result is the
-same. An error in a job ends all work at once; so does Ctrl-C, which reaches the parent alone. A worker whose parent is
-gone ends itself.
+A worker that dies is replaced and its job is repeated; jobs are functions of their arguments, so the result is the
+same. An error in a job stops all work at once; so does Ctrl-C, which only the parent handles. A worker exits if its
+parent is gone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.5
 GRACE_SECONDS = 5.0
 
 Handler = Callable[..., Any]
-"""What a worker does with a job: called with its parts, it gives the result."""
+"""Called with the parts of a job, returns its result."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,16 @@ class _Worker:
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class WorkerPool:
     """`size` processes, each of which calls `build(number, *arguments)` for its handler.
 
-    `retries` is how often a job may take its worker down with it before that is an error. `method` is how processes
-    start: "spawn" begins with nothing, `build` must be importable by name and `arguments` be sent; "fork" begins with
-    all that this process has, in milliseconds, and shares its memory until one of them writes to it.
+    `retries` is how often a job may be repeated after its worker died. `method` is how processes start: with "spawn"
+    they are empty, so `build` must be importable by name and `arguments` are pickled; with "fork" they start in
+    milliseconds with everything this process has, and share its memory until one of them writes to it.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class WorkerPool:
     def run(
         self, jobs: Sequence[tuple[Any, ...]], tick: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[int, Any, int]]:
-        """(number of the job, its result, number of the worker), as they are done; handed out in the order given.
+        """Yield (number of the job, its result, number of the worker) as jobs finish; they start in the order given.
 
-        A worker gets its next job only when its result has been taken. `tick` is called at least twice a second.
+        A worker gets its next job only after its result was taken. `tick` is called at least twice a second.
         """
         if jobs and not self.workers:
             raise RuntimeError("the pool has been closed")
@@ -122,7 +122,7 @@ class WorkerPool:
                     self._hand_out(worker, waiting, jobs)
                 tick()
         except BaseException:
-            self.close()  # whatever is still at work is not wanted any more
+            self.close()  # the results of running jobs are not wanted any more
             raise
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class WorkerPool:
         process = self._context.Process(
             target=_work, args=(theirs, os.getpid(), self._build, number, self._arguments), daemon=True
         )
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the worker has decided to ignore it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the worker ignores it
         try:
             process.start()
         finally:
@@ -145,7 +145,7 @@ class WorkerPool:
         if not waiting:
             return
         worker.job = waiting.pop()
-        with suppress(OSError):  # if it is gone, reading from it will tell
+        with suppress(OSError):  # if the worker is gone, reading from it fails next
             worker.connection.send(jobs[worker.job])
 
     def _replace(self, worker: _Worker, give_up: bool) -> _Worker:
@@ -184,7 +184,7 @@ def _end(workers: list[_Worker]) -> None:
 def _work(
     connection: Connection, parent: int, build: Callable[..., Handler], number: int, arguments: tuple[Any, ...]
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what becomes of us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     plain_warnings()
