@@ -140,7 +140,7 @@ def test_a_report_of_a_private_deployment_has_no_bound_because_rho_is_unknown() 
     """Seen from a server that may not look at any client."""
 
     class Blind(LocalEngine):
-        def observe(self, target: Any, lipschitz: Any) -> dict[int, Any]:
+        def observe(self, tasks: Any) -> dict[int, Any]:
             return {}
 
     scheme = {"name": "isfl", "sampling": {"where": "client"}}

@@ -19,7 +19,7 @@ from isfl.data.transforms import augmentation
 from isfl.federation.initial import initialise
 from isfl.federation.normalization import only, statistic_names, without
 from isfl.federation.objectives import LocalTraining
-from isfl.federation.sampling_rules import LocalData, Stream
+from isfl.federation.sampling_rules import Known, LocalData, Stream
 from isfl.federation.sampling_rules.isfl import renew
 from isfl.federation.settings import Settings
 from isfl.federation.training import Slots, epoch_size, train
@@ -27,6 +27,7 @@ from isfl.federation.values import (
     ClientMemory,
     ClientProfile,
     ClientUpdate,
+    Observation,
     RenewalReport,
     RenewTask,
     TrainTask,
@@ -135,6 +136,14 @@ def renew_at_client(
     return report, replace(memory, probabilities=result.probabilities[0])
 
 
+def observe_client(task: TrainTask, counts: Array, settings: Settings, memory: ClientMemory) -> Observation:
+    """What a client with these counts and this memory drew with, or would have, given this task."""
+    probabilities = _probabilities(task, counts, settings, memory)
+    if settings.scheme.sampling.from_local_model and memory.probabilities is not None:
+        probabilities = memory.probabilities
+    return Observation(probabilities, counts / counts.sum())
+
+
 def _probabilities(task: TrainTask, counts: Array, settings: Settings, memory: ClientMemory) -> Array:
     """What the server sent, what follows from the Lipschitz values it sent, what the client remembers from its own
     renewal, or what the rule starts with."""
@@ -142,7 +151,8 @@ def _probabilities(task: TrainTask, counts: Array, settings: Settings, memory: C
         return task.probabilities
     if settings.measures_at_client and memory.probabilities is not None:
         return memory.probabilities
-    return settings.scheme.sampling.own_probabilities(counts, task.target, task.lipschitz)
+    known = Known(counts, task.target, task.round, settings.training.rounds, task.lipschitz)
+    return settings.scheme.sampling.own_probabilities(known)
 
 
 def _on(model: nn.Module, data: Dataset) -> tuple[Tensor, Tensor]:

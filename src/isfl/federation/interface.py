@@ -78,8 +78,8 @@ class Engine(Protocol):
         """D_S by class, and every client's own data, as far as the client can be asked."""
         ...
 
-    def observe(self, target: Array, lipschitz: Array | None) -> Mapping[int, Observation]:
-        """What clients hold and drew with, or would have, given their rows of the (K, C) target and Lipschitz values.
+    def observe(self, tasks: Sequence[TrainTask]) -> Mapping[int, Observation]:
+        """What clients hold and drew with, or would have, given these tasks, one for every client.
 
         As far as it may be looked at: every client in a simulation, none where it is private.
         """

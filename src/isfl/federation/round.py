@@ -79,18 +79,19 @@ def start(settings: Settings, engine: Engine) -> FederationState:
 
 def training_tasks(state: FederationState, settings: Settings) -> list[TrainTask]:
     """Return what the clients of the next round are sent: the model, and what their sampling rule needs."""
-    number = state.round + 1
-    return [
-        TrainTask(
-            number,
-            client,
-            state.model,
-            state.target[client],
-            probabilities=None if state.probabilities is None else state.probabilities[client],
-            lipschitz=known_row(state.lipschitz, client),
-        )
-        for client in participants(settings, len(state.sizes), number)
-    ]
+    return [training_task(state, client) for client in participants(settings, len(state.sizes), state.round + 1)]
+
+
+def training_task(state: FederationState, client: int) -> TrainTask:
+    """Return what this client is sent if it takes part in the next round."""
+    return TrainTask(
+        state.round + 1,
+        client,
+        state.model,
+        state.target[client],
+        probabilities=None if state.probabilities is None else state.probabilities[client],
+        lipschitz=known_row(state.lipschitz, client),
+    )
 
 
 def participants(settings: Settings, clients: int, round: int) -> list[int]:
@@ -127,7 +128,7 @@ def aggregate_admitted(
 def observe(state: FederationState, engine: Engine) -> Mapping[int, Observation]:
     """Return what clients hold and drew with, as the server knows it or as far as a simulation may look."""
     if state.probabilities is None or state.counts is None:
-        return engine.observe(state.target, state.lipschitz)
+        return engine.observe([training_task(state, client) for client in range(len(state.sizes))])
     rows = zip(state.probabilities, state.counts / state.sizes[:, None], strict=True)
     return {k: Observation(probabilities, shares) for k, (probabilities, shares) in enumerate(rows)}
 

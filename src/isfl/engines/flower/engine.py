@@ -18,11 +18,12 @@ from isfl.engines.flower.wire import arrays_of, encode
 from isfl.engines.local.worker import Worker
 from isfl.engines.server import ServerCompute
 from isfl.errors import UserError
+from isfl.federation.client import observe_client
 from isfl.federation.client_state import StoredState
 from isfl.federation.evaluation import ClassScores, Score
 from isfl.federation.preparation import prepared
-from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.values import (
+    ClientMemory,
     ClientProfile,
     ClientUpdate,
     FederationState,
@@ -36,7 +37,6 @@ from isfl.federation.values import (
 from isfl.problem.config import Config
 from isfl.problem.problem import Problem
 from isfl.randomness import Purpose, generator
-from isfl.theory.arrays import Array
 
 RENEW = f"{MessageType.TRAIN}.renew"
 
@@ -121,21 +121,18 @@ class FlowerEngine:
                 scores[client] = score
         return self.server.standard(found), scores
 
-    def observe(self, target: Array, lipschitz: Array | None) -> Mapping[int, Observation]:
+    def observe(self, tasks: Sequence[TrainTask]) -> Mapping[int, Observation]:
         """A simulation looks at its clients; otherwise the server sees what follows from what it was told."""
-        rule, seen = self.config.scheme.sampling, {}
-        for client in sorted(self.registry.sizes):
-            counts, memory = self.registry.counts.get(client), None
+        seen = {}
+        for task in tasks:
+            counts, memory = self.registry.counts.get(task.client), ClientMemory()
             if self.connection.simulated is not None:
-                memory = recall(simulated_node(client, self.connection.simulated), self.connection.run, self._round)
-                counts = self.problem.clients[client].class_counts.astype(np.float64)
-            if counts is None or not self._may_be_seen:
-                continue
-            if lipschitz is None and memory is not None and memory.probabilities is not None:
-                seen[client] = Observation(memory.probabilities, counts / counts.sum())
-            elif not rule.from_local_model:
-                drawn = rule.own_probabilities(counts, target[client], known_row(lipschitz, client))
-                seen[client] = Observation(drawn, counts / counts.sum())
+                node = simulated_node(task.client, self.connection.simulated)
+                memory = recall(node, self.connection.run, self._round)
+                counts = self.problem.clients[task.client].class_counts.astype(np.float64)
+            unknown = self.config.scheme.sampling.from_local_model and memory.probabilities is None
+            if counts is not None and self._may_be_seen and not unknown:
+                seen[task.client] = observe_client(task, counts, self.config, memory)
         return seen
 
     @property

@@ -16,11 +16,10 @@ from torch import nn
 from isfl.data.dataset import Dataset, Population
 from isfl.engines.local.worker import Worker
 from isfl.engines.server import ServerCompute
-from isfl.federation.client import introduce
+from isfl.federation.client import introduce, observe_client
 from isfl.federation.client_state import StoredState, recall
 from isfl.federation.evaluation import ClassScores, Score, score
 from isfl.federation.preparation import prepared
-from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientMemory,
@@ -34,7 +33,6 @@ from isfl.federation.values import (
     Weights,
 )
 from isfl.randomness import Purpose, generator
-from isfl.theory.arrays import Array
 
 
 class LocalEngine:
@@ -129,14 +127,12 @@ class LocalEngine:
         clients = {k: score(held.rows(int(bounds[k]), int(bounds[k + 1]))) for k in range(len(self.clients))}
         return self.server.standard(test), clients
 
-    def observe(self, target: Array, lipschitz: Array | None) -> Mapping[int, Observation]:
-        rule, seen = self.settings.scheme.sampling, {}
-        for k, data in enumerate(self.clients):
-            counts = data.class_counts.astype(np.float64)
-            drawn = None if lipschitz is not None else self.client_states.get(k, StoredState()).small.probabilities
-            if drawn is None:
-                drawn = rule.own_probabilities(counts, target[k], known_row(lipschitz, k))
-            seen[k] = Observation(drawn, counts / len(data))
+    def observe(self, tasks: Sequence[TrainTask]) -> Mapping[int, Observation]:
+        seen = {}
+        for task in tasks:
+            counts = self.clients[task.client].class_counts.astype(np.float64)
+            memory = self.client_states.get(task.client, StoredState()).small
+            seen[task.client] = observe_client(task, counts, self.settings, memory)
         return seen
 
     def _remember(self, client: int, remembered: StoredState) -> None:

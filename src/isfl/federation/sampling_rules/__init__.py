@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isfl.federation.sampling_rules.base import Draws, LocalData, SamplingRule, Stream
+from isfl.federation.sampling_rules.base import Draws, Known, LocalData, SamplingRule, Stream
 from isfl.schema import choices_in, one_of
 
 FILES = (
@@ -25,4 +25,4 @@ if TYPE_CHECKING:
 else:
     Sampling = one_of(RULES, "rule")
 
-__all__ = ["RULES", "Draws", "LocalData", "Sampling", "SamplingRule", "Stream"]
+__all__ = ["RULES", "Draws", "Known", "LocalData", "Sampling", "SamplingRule", "Stream"]

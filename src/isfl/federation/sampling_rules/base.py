@@ -44,6 +44,22 @@ class LocalData:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What a client knows when it finds its own probabilities: its data's labels, and what the server sent."""
+
+    counts: Array
+    """(C,) its own samples of each class."""
+    target: Array
+    """(C,) the shares it aims at."""
+    round: int
+    """Counted from 1."""
+    rounds: int
+    """Of the whole run."""
+    lipschitz: Array | None = None
+    """(C,) its last Lipschitz values, where it solves for its own probabilities with them."""
+
+
+@dataclass(frozen=True)
 class Draws:
     """What a client trains on in one round."""
 
@@ -71,9 +87,9 @@ class SamplingRule(Part):
     def class_probabilities(self, counts: Array, target: Array) -> Array:
         """(C,) what a client with these class counts draws with, before anything is measured."""
 
-    def own_probabilities(self, counts: Array, target: Array, lipschitz: Array | None) -> Array:
-        """(C,) the same for a client that was sent Lipschitz values, which most rules do not use."""
-        return self.class_probabilities(counts, target)
+    def own_probabilities(self, known: Known) -> Array:
+        """(C,) what the client draws with in a round; rules that only look at counts and target need no other."""
+        return self.class_probabilities(known.counts, known.target)
 
     def draws(self, local: LocalData) -> Draws:
         """How the client draws in this round: by class, with replacement."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from isfl.federation.sampling_rules.base import SamplingRule
+from isfl.federation.sampling_rules.base import Known, SamplingRule
 from isfl.federation.sampling_rules.target import target_on_support
 from isfl.schema import name_of, with_meanings
 from isfl.smoothness import ESTIMATORS
@@ -65,13 +65,14 @@ class ImportanceSampling(SamplingRule):
         """The local mix (weights of 1, as in Algorithm 2), or the target shares."""
         return target_on_support(counts, target) if self.first_round == "target" else counts / counts.sum()
 
-    def own_probabilities(self, counts: Array, target: Array, lipschitz: Array | None) -> Array:
+    def own_probabilities(self, known: Known) -> Array:
         """What follows from the Lipschitz values the client was sent; without any, what it begins with."""
-        first = self.class_probabilities(counts, target)
-        if lipschitz is None:
+        first = self.class_probabilities(known.counts, known.target)
+        if known.lipschitz is None:
             return first
-        shares = counts / counts.sum()
-        return np.asarray(renew(self, target[None], shares[None], first[None], lipschitz[None]).probabilities[0])
+        shares = known.counts / known.counts.sum()
+        renewal = renew(self, known.target[None], shares[None], first[None], known.lipschitz[None])
+        return np.asarray(renewal.probabilities[0])
 
 
 Value = TypeVar("Value")
