@@ -28,9 +28,28 @@ class Normalization:
 class Dataset:
     """Inputs and labels of a classification problem.
 
-    `inputs` is (N, ...): bytes for images, which `batch` scales to [-1, 1], or floats or whole numbers (tokens),
-    which are used as they are; with a `normalization`, bytes and floats are normalised by it instead. `labels` is
-    (N,) with values in `0 .. num_classes - 1`.
+    Parameters
+    ----------
+    inputs
+        (N, ...): bytes for images, which `batch` scales to [-1, 1], or floats or whole numbers (tokens), which are used
+        as they are.
+    labels
+        (N,) with values in `0 .. num_classes - 1`.
+    num_classes
+        C.
+    normalization
+        Mean and standard deviation of each channel, by which `batch` normalises bytes and floats instead.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isfl import Dataset
+    >>> images = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1)
+    >>> data = Dataset(images, torch.tensor([0, 2]), num_classes=3)
+    >>> data.class_counts
+    array([1, 0, 1])
+    >>> data.batch(slice(None))[0].flatten()
+    tensor([-1.,  1.])
     """
 
     inputs: Tensor

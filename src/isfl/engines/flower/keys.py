@@ -22,7 +22,17 @@ VALID = datetime.timedelta(days=365)
 def make_certificates(
     directory: Path, names: Sequence[str] = ("localhost",), addresses: Sequence[str] = (LOOPBACK,)
 ) -> None:
-    """A certificate authority of one's own and a certificate of the SuperLink, on curve P-384."""
+    """Write a certificate authority of your own and a certificate of the SuperLink, on curve P-384, for one year.
+
+    Parameters
+    ----------
+    directory
+        Where `ca.crt`, `ca.key`, `server.crt` and `server.key` go; only their owner can read the keys.
+    names
+        Host names of the SuperLink.
+    addresses
+        IP addresses of the SuperLink.
+    """
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "isfl federation")])
     usage = x509.KeyUsage(

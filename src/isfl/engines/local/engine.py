@@ -54,6 +54,23 @@ class LocalEngine:
         Number of processes that share the work; results do not depend on it.
     directory
         Where to keep the weights that clients remember (default: a temporary directory, removed with the engine).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isfl import Dataset, LocalEngine
+    >>> from isfl.federation import Settings, run_round, start
+    >>> def samples(*counts):
+    ...     labels = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
+    ...     return Dataset(torch.eye(3)[labels], labels, num_classes=3)
+    >>> settings = Settings.model_validate({"scheme": "isfl", "training": {"rounds": 2}})
+    >>> clients = [samples(20, 2, 2), samples(2, 2, 20)]
+    >>> with LocalEngine(torch.nn.Linear(3, 3), clients, samples(4, 4, 4), samples(9, 9, 9), settings) as engine:
+    ...     state = start(settings, engine)
+    ...     for _ in range(settings.training.rounds):
+    ...         state, report = run_round(state, settings, engine)
+    >>> state.round, report.participants
+    (2, (0, 1))
     """
 
     def __init__(
