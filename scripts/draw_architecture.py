@@ -40,6 +40,7 @@ ROOMS = (
     "diagnose",
     "report",
     "trackers",
+    "api",
     "cli",
 )
 """From pure to practical."""

@@ -1,0 +1,244 @@
+"""Runs and comparisons as calls. They write what the commands write, print nothing and leave the process as it was."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isfl import layout
+from isfl.api.results import Comparison, Record, Run, metrics_record
+from isfl.engines.local.worker_pool import cores
+from isfl.errors import UserError
+from isfl.experiment import run as experiment
+from isfl.experiment.cells import begin_cells, run_cells
+from isfl.experiment.compare import comparison_cells
+from isfl.experiment.directory import LOCAL, RunDirectory
+from isfl.layout import fresh_directory
+from isfl.problem import config as configuration
+from isfl.problem.config import Config
+from isfl.report.comparison import write_comparison
+
+ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str]
+"""A configuration: read already, as a nested dictionary, or as the path of a TOML file."""
+
+
+def load_config(config: ConfigLike, overrides: Sequence[str] = ()) -> Config:
+    """Return a checked configuration with every default filled in.
+
+    Parameters
+    ----------
+    config
+        The path of a TOML file, a nested dictionary with the same keys, or a `Config`.
+    overrides
+        Changes such as `"training.rounds=10"`, as `--set` takes them; the value is TOML or a word.
+
+    Returns
+    -------
+    Config
+        The configuration; what was passed in stays as it is.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, or a key or value is wrong; the message names it.
+
+    Examples
+    --------
+    >>> import isfl
+    >>> config = isfl.load_config({"scheme": "fedavg"}, ["training.rounds=3", "seed=1"])
+    >>> config.scheme.name, config.training.rounds, config.seed
+    ('fedavg', 3, 1)
+    >>> isfl.load_config({"training": {"round": 3}})
+    Traceback (most recent call last):
+    isfl.errors.UserError: config: training.round: unknown key; did you mean 'rounds'?
+    """
+    match config:
+        case Config() if not overrides:
+            return config
+        case Config():
+            raw: dict[str, Any] = config.model_dump(mode="json")
+        case Mapping():
+            raw = copy.deepcopy(dict(config))
+        case _:
+            return configuration.load_config(Path(config), overrides)
+    for override in overrides:
+        configuration.apply(raw, override)
+    return configuration.config_from(raw, "config")
+
+
+def run(
+    config: ConfigLike,
+    overrides: Sequence[str] = (),
+    *,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    on_round: Callable[[Record], None] | None = None,
+) -> Run:
+    """Run one experiment on this machine and return its run directory, opened.
+
+    Parameters
+    ----------
+    config
+        The path of a TOML file, a nested dictionary with the same keys, or a `Config`.
+    overrides
+        Changes such as `"training.rounds=10"`, as `--set` takes them.
+    out
+        The run directory, which must be empty or absent (default: `runs/NAME-DATE`).
+    workers
+        How many processes share the work (default: one per core); the result does not depend on it.
+    on_round
+        Called after each round with its record, as `Run.metrics` has it.
+
+    Returns
+    -------
+    Run
+        The finished run.
+
+    Raises
+    ------
+    UserError
+        If the configuration is wrong or cannot be run, or the directory is in use; the message says what to change.
+
+    Examples
+    --------
+    >>> import isfl
+    >>> tiny = {"scheme": "isfl", "split": {"clients": 3, "shard_size": 20}}
+    >>> run = isfl.run(tiny, ["training.rounds=2"], on_round=lambda record: print(record["round"]))
+    1
+    2
+    >>> run.finished
+    True
+    >>> type(run.model()).__name__
+    'Sequential'
+    """
+    settings = load_config(config, overrides)
+    directory = _directory(out, config, settings)
+    experiment.run(settings, directory, _on_line(on_round), _host(workers))
+    return Run(directory)
+
+
+def resume(
+    directory: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    on_round: Callable[[Record], None] | None = None,
+) -> Run:
+    """Resume an interrupted run; the result is bit-identical to that of an uninterrupted one.
+
+    Parameters
+    ----------
+    directory
+        The run directory; a finished run stays as it is.
+    workers
+        How many processes share the work (default: one per core).
+    on_round
+        Called after each round that is left with its record, as `Run.metrics` has it.
+
+    Returns
+    -------
+    Run
+        The finished run.
+
+    Raises
+    ------
+    UserError
+        If the directory is not that of a run on this machine, or its data has changed.
+
+    Examples
+    --------
+    >>> import isfl
+    >>> def stop(record):
+    ...     raise KeyboardInterrupt
+    >>> tiny = {"split": {"clients": 3, "shard_size": 20}, "training": {"rounds": 2}}
+    >>> try:
+    ...     isfl.run(tiny, out="runs/c", on_round=stop)
+    ... except KeyboardInterrupt:
+    ...     print(len(isfl.Run("runs/c").metrics))
+    1
+    >>> len(isfl.resume("runs/c").metrics)
+    2
+    """
+    path = Path(directory)
+    if (path / layout.PLAN).exists():
+        raise UserError(f"{path}: holds many runs; resume them with the command isfl resume {path}")
+    kind = RunDirectory.open(path).engine["kind"]
+    if kind != LOCAL["kind"]:
+        raise UserError(f"{path}: is a run of the engine {kind!r}; resume it with the command isfl resume {path}")
+    experiment.resume(path, _on_line(on_round), _host(workers))
+    return Run(path)
+
+
+def compare(
+    config: ConfigLike,
+    schemes: Sequence[str] = ("fedavg", "uniform-is", "isfl"),
+    seeds: Sequence[int] = (0, 1, 2),
+    overrides: Sequence[str] = (),
+    *,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+) -> Comparison:
+    """Run several schemes over several seeds; write the table, the picture and the report of all.
+
+    Parameters
+    ----------
+    config
+        The path of a TOML file, a nested dictionary with the same keys, or a `Config`.
+    schemes
+        Names of schemes; the configuration's own scheme keeps its settings.
+    seeds
+        One run of each scheme per seed.
+    overrides
+        Changes such as `"training.rounds=10"`, as `--set` takes them.
+    out
+        The directory, which must be empty or absent (default: `runs/NAME-DATE`).
+    workers
+        How many runs go on at a time (default: one per core); the results do not depend on it.
+
+    Returns
+    -------
+    Comparison
+        The finished comparison.
+
+    Raises
+    ------
+    UserError
+        If the configuration is wrong or cannot be run, or the directory is in use; the message says what to change.
+
+    Examples
+    --------
+    >>> import isfl
+    >>> tiny = {"split": {"clients": 2, "shard_size": 20}, "training": {"rounds": 1}}
+    >>> comparison = isfl.compare(tiny, schemes=["fedavg", "calibrated"], seeds=[0])
+    >>> [row["scheme"] for row in comparison.summary]
+    ['fedavg', 'calibrated']
+    """
+    settings = load_config(config, overrides)
+    directory = _directory(out, config, settings)
+    processes = _host(workers).workers
+    cells = comparison_cells(settings, schemes, seeds, directory)
+    begin_cells(cells, directory, {"command": "compare", "title": _name(config, settings)})
+    run_cells(cells, processes, lambda cells: None)
+    write_comparison(cells, directory)
+    return Comparison(directory)
+
+
+def _directory(out: str | os.PathLike[str] | None, config: ConfigLike, settings: Config) -> Path:
+    return fresh_directory(_name(config, settings)) if out is None else Path(out)
+
+
+def _name(config: ConfigLike, settings: Config) -> str:
+    """Return what a directory is called after: the configuration file, or else the scheme."""
+    return Path(config).stem if isinstance(config, str | os.PathLike) else settings.scheme.name
+
+
+def _host(workers: int | None) -> experiment.LocalHost:
+    if workers is not None and workers < 1:
+        raise UserError(f"workers is {workers}: it must be at least 1, or None for one per core")
+    return experiment.LocalHost(workers or cores())
+
+
+def _on_line(on_round: Callable[[Record], None] | None) -> experiment.OnRound:
+    return lambda line: None if on_round is None else on_round(metrics_record(line))
