@@ -65,6 +65,7 @@ def test_what_cannot_be_is_one_line(
         ("local", ["--connection", "x"], "is a run of the engine 'local'"),
         ("simulation", ["--connection", "x"], "is a run of the engine 'simulation'"),
         ("deployment", [], "name it with --connection"),
+        ("clouds", [], "engine.kind is 'clouds', which isfl does not know"),
     ],
 )
 def test_a_run_goes_on_where_it_began(

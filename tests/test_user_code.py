@@ -160,7 +160,7 @@ def test_debug_shows_our_frames_too(jobs: str, mine: Path) -> None:
 
 def test_debug_shows_where_a_mistake_of_the_user_was_found(mine: Path) -> None:
     done = isfl(mine, "--debug", "run", "nowhere.toml")
-    assert done.returncode == 2 and str(Path(OURS) / "experiment/config.py") in done.stderr
+    assert done.returncode == 2 and str(Path(OURS) / "problem/config.py") in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: nowhere.toml")
 
 

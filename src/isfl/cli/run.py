@@ -54,10 +54,11 @@ def run(
     out = out or fresh_directory(config.stem)
     progress = run_progress(_title(settings), settings.training.rounds)
     with resumable(out), progress as show, tracked(tracking, settings, out, show) as on_round:
-        if engine == "local":
-            run_experiment(settings, out, on_round, LocalHost(jobs or cores()))
-        else:
-            out = run_on_flower(settings, out, connection, on_round, jobs or cores())
+        match engine:
+            case "local":
+                run_experiment(settings, out, on_round, LocalHost(jobs or cores()))
+            case "flower":
+                out = run_on_flower(settings, out, connection, on_round, jobs or cores())
     say(f"run directory: {out}")
 
 
@@ -100,10 +101,13 @@ def resume(
     with resumable(directory), progress as show, tracked(tracking, settings, directory, show) as on_round:
         if connection is not None and where["kind"] != "deployment":
             raise UserError(f"--connection {connection}: {directory} is a run of the engine {where['kind']!r}")
-        if where["kind"] == "local":
-            resume_run(directory, on_round, LocalHost(jobs or cores()))
-        else:
-            resume_on_flower(directory, where, connection, on_round, jobs or cores())
+        match where["kind"]:
+            case "local":
+                resume_run(directory, on_round, LocalHost(jobs or cores()))
+            case "simulation" | "deployment":
+                resume_on_flower(directory, where, connection, on_round, jobs or cores())
+            case other:
+                raise UserError(f"{directory / layout.ENVIRONMENT}: engine.kind is {other!r}, which isfl does not know")
     say(f"run directory: {directory}")
 
 
