@@ -35,6 +35,8 @@ def test_every_name_is_a_shorthand_for_three_parts() -> None:
         "fedlc": ("shuffle", "fedlc", "mean"),
         "fedntd": ("shuffle", "fedntd", "mean"),
         "tempered": ("tempered", "cross-entropy", "mean"),
+        "decaying": ("tempered", "cross-entropy", "mean"),
+        "shrunk": ("shrunk", "cross-entropy", "mean"),
         "calibrated": ("tempered", "cross-entropy", "mean"),
         "centralized": ("shuffle", "cross-entropy", "mean"),
     }

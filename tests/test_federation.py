@@ -27,7 +27,7 @@ from isfl.federation.training import batches
 from isfl.federation.values import ClientUpdate, TrainTask, payload_bytes
 from tests.worlds import COUNTS, Meddling, engine_of, federate, last_scores, network, same_bits, settings_of
 
-SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "gradient-norm", "isfl"]
+SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "shrunk", "gradient-norm", "isfl"]
 OBJECTIVES = [{"kind": k, "calibrate": c} for k in ("cross-entropy", "fedprox", "moon") for c in (False, True)]
 AGGREGATIONS = ["mean", "momentum", "adam", "median", "trimmed-mean"]
 

@@ -118,7 +118,8 @@ class Settings(Part):
     @property
     def hides_counts(self) -> bool:
         """Whether the server never sees exact class counts."""
-        return self.solves_at_client or self.target.count_epsilon is not None
+        kept = self.scheme.sampling.keeps_counts and not self.target.needs_exact_counts
+        return kept or self.solves_at_client or self.target.count_epsilon is not None
 
     @model_validator(mode="after")
     def _possible(self) -> Settings:
@@ -134,7 +135,8 @@ class Settings(Part):
                 f"target.kind = {self.target.kind!r} hides class counts that scheme.sampling.where = 'server' needs; "
                 "use where = 'client', or another target"
             )
-        if (self.diagnostics.lipschitz or self.diagnostics.bound) and self.hides_counts and rule is None:
+        measured = self.diagnostics.lipschitz or self.diagnostics.bound
+        if measured and self.target.count_epsilon is not None and rule is None:
             name = "bound" if self.diagnostics.bound else "lipschitz"
             raise ValueError(
                 f"diagnostics.{name} = true needs class counts at the server, which target.kind = {self.target.kind!r} "

@@ -13,7 +13,7 @@ from importlib import import_module
 import numpy as np
 
 from isfl.theory.arrays import Array, ArrayLike, rows, same_width, shares, squared
-from isfl.theory.feasible import Solver
+from isfl.theory.feasible import Mask, Solver, restore
 
 FILES = (
     "water_filling",
@@ -38,6 +38,7 @@ def sampling_probabilities(
     floor: float = 0.05,
     target_floor: float = 0.0,
     solver: str = "paper",
+    strength: float = 1.0,
 ) -> Array:
     """Return the probabilities with which each client should draw each class in its next local epochs.
 
@@ -65,6 +66,10 @@ def sampling_probabilities(
     solver
         `"paper"` or `"exact"`. Note that a class with `p_j = 0` and an above-average `L` stops `paper` at
         the target itself: it is at its floor before the first step.
+    strength
+        In [-1, 1]. How far to go from the target (on the classes held, above the floors) to the solver's
+        probabilities: 1 goes all the way, 0 stays at the target, a negative number goes the opposite way as far
+        as the floors allow.
 
     Returns
     -------
@@ -86,6 +91,8 @@ def sampling_probabilities(
     """
     if solver not in SOLVERS:
         raise ValueError(f"solver is {solver!r}: choose one of {', '.join(map(repr, SOLVERS))}")
+    if not -1.0 <= strength <= 1.0:
+        raise ValueError(f"strength is {strength}: it must lie in [-1, 1]")
     p, p_k, cost = shares("target", target), shares("local", local), squared("lipschitz", lipschitz, relative=True)
     same_width(local=p_k, target=p, lipschitz=cost)
     clients = len(p_k)
@@ -93,7 +100,18 @@ def sampling_probabilities(
     support = p_k > 0
     floors = lowest_probabilities(p, p_k, floor, target_floor)
     q = SOLVERS[solver].solve(p, cost, floors, support)
+    if strength != 1.0:
+        q = _partway(p, q, floors, support, strength)
     return q[0] if np.ndim(local) == 1 else q
+
+
+def _partway(p: Array, q: Array, floors: Array, support: Mask, strength: float) -> Array:
+    """Return `t + strength (q - t)`, `t` the target on the support; what falls below a floor is lifted to it."""
+    wanted, held = np.where(support, p, 0.0), support.astype(np.float64)
+    total = wanted.sum(axis=1, keepdims=True)
+    target = np.where(total > 0, wanted / np.where(total > 0, total, 1.0), held / held.sum(axis=1, keepdims=True))
+    target = restore(target, floors, support, fallbacks=(held,))
+    return restore(target + strength * (q - target), floors, support, fallbacks=(target, held))
 
 
 def lowest_probabilities(p: Array, p_k: Array, floor: float, target_floor: float) -> Array:

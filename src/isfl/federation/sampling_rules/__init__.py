@@ -15,6 +15,7 @@ FILES = (
     "uniform",
     "target",
     "tempered",
+    "shrunk",
     "gradient_norm",
     "isfl",
 )

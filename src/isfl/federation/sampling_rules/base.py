@@ -80,6 +80,8 @@ class SamplingRule(Part):
     """Schemes of the literature that consist of this rule: name -> its settings there."""
     from_local_model: ClassVar[bool] = False
     """Whether the probabilities follow from the client's own gradients, so that the server cannot know them."""
+    keeps_counts: ClassVar[bool] = False
+    """Whether clients keep their class counts to themselves wherever the target can be found without them."""
 
     rule: str
 

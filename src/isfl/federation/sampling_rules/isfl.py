@@ -33,6 +33,13 @@ class ImportanceSampling(SamplingRule):
     solver: SolverName = Field("paper", description=with_meanings("how q follows from L", SOLVERS))
     floor: float = Field(0.05, ge=0, le=1, description="lowest IS weight: q_i >= floor * p^k_i")
     target_floor: float = Field(0.0, ge=0, le=1, description="q_i >= target_floor * p_i")
+    strength: float = Field(
+        1.0,
+        ge=-1,
+        le=1,
+        description="s in q = p + s Gamma alpha: 1 the solver's probabilities, 0 the target shares, negative the "
+        "opposite way (a control)",
+    )
     estimator: EstimatorName = Field("exact", description=with_meanings("how L is measured", ESTIMATORS))
     where: Literal["server", "client"] = Field(
         "server", description="who computes the probabilities; at the client, class counts never leave it"
@@ -125,12 +132,15 @@ def renew(rule: ImportanceSampling, target: Array, local: Array, used: Array, li
         solver: sampling_probabilities(target, local, lipschitz, solver=solver, **floors)
         for solver in {"paper", "exact", rule.solver}
     }
+    chosen = by_solver[rule.solver]
+    if rule.strength != 1.0:
+        chosen = sampling_probabilities(target, local, lipschitz, solver=rule.solver, strength=rule.strength, **floors)
     known = np.asarray(np.isfinite(lipschitz).any(axis=1))
 
     def factor(q: Array) -> Array:
         return np.where(known, rho(q, target, lipschitz), np.nan)
 
     return Renewal(
-        probabilities=np.where(known[:, None], by_solver[rule.solver], used),
+        probabilities=np.where(known[:, None], chosen, used),
         rho=Rho(factor(used), factor(by_solver["paper"]), factor(by_solver["exact"])),
     )
