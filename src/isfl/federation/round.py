@@ -32,7 +32,32 @@ from isfl.randomness import Purpose, generator
 
 
 def run_round(state: FederationState, settings: Settings, engine: Engine) -> tuple[FederationState, RoundReport]:
-    """Run one round; return the state after it, which is all that the next round needs, and what was measured."""
+    """Run one round; return the state after it, which is all that the next round needs, and what was measured.
+
+    Parameters
+    ----------
+    state
+        The state before the round, from `start` or the last round; it is not changed.
+    settings
+        Seed, scheme, training and target of the federation.
+    engine
+        Where the clients are.
+
+    Returns
+    -------
+    tuple of FederationState and RoundReport
+        The state after the round, and its report.
+
+    Raises
+    ------
+    UserError
+        If the engine cannot go on, for instance because too few clients are connected. An answer that cannot be used is
+        refused and named in the report; the round goes on without it.
+
+    Examples
+    --------
+    See `isfl.LocalEngine`.
+    """
     began = time.perf_counter()
     tasks = training_tasks(state, settings)
     answers = engine.train(tasks)  # lines 3 to 6: local training with importance sampling
@@ -47,7 +72,29 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
 
 
 def start(settings: Settings, engine: Engine) -> FederationState:
-    """Ask the clients to introduce themselves; return the state before the first round."""
+    """Ask the clients to introduce themselves; return the state before the first round.
+
+    Parameters
+    ----------
+    settings
+        Seed, scheme, training and target of the federation.
+    engine
+        Where the clients are.
+
+    Returns
+    -------
+    FederationState
+        The initial model, and what the server knows of the clients.
+
+    Raises
+    ------
+    UserError
+        If what a client says of itself cannot be right.
+
+    Examples
+    --------
+    See `isfl.LocalEngine`.
+    """
     profiles = sorted(engine.introduce(), key=lambda profile: profile.client)
     ids = [profile.client for profile in profiles]
     if ids != list(range(len(ids))) or not ids:

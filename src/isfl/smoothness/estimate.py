@@ -177,7 +177,48 @@ def estimate_lipschitz(
     loss: Loss = cross_entropy,
     memory: int = MEMORY,
 ) -> LipschitzEstimate:
-    """Return what `lipschitz` returns, with its by-products; parameters and errors are the same."""
+    """Return what `lipschitz` returns, with distances, costs and the number of samples left out.
+
+    Parameters
+    ----------
+    local_models
+        K modules of the same architecture as `global_model`.
+    global_model
+        The module to compare with; any classifier that maps a batch to (B, C) logits.
+    inputs
+        (N, ...), those of the public set.
+    labels
+        (N,) integers in `0 .. num_classes - 1`.
+    num_classes
+        C.
+    method
+        `exact`, or one of the cheaper estimators, as for `lipschitz`.
+    loss
+        Takes logits (B, C) and labels (B,), returns one loss per sample, (B,).
+    memory
+        Bytes to stay within; it limits the number of samples in one pass.
+
+    Returns
+    -------
+    LipschitzEstimate
+        The values and what they took.
+
+    Raises
+    ------
+    ValueError
+        If models, data and loss do not fit together; the message names what is wrong.
+
+    Examples
+    --------
+    >>> import copy, torch
+    >>> from isfl.smoothness import estimate_lipschitz
+    >>> center = torch.nn.Linear(4, 3)
+    >>> local = copy.deepcopy(center)
+    >>> _ = torch.nn.init.zeros_(local.weight)
+    >>> estimate = estimate_lipschitz([local], center, torch.randn(6, 4), torch.arange(6) % 3, num_classes=3)
+    >>> estimate.values.shape, estimate.distances.shape, estimate.gradient_evaluations
+    ((1, 3), (1,), 12)
+    """
     plan = plan_estimate(global_model, inputs, labels, num_classes, method=method, loss=loss, memory=memory)
     distances = []
     for k in range(len(local_models)):

@@ -137,6 +137,15 @@ def sample_gradient_norms(
     ------
     ValueError
         If model, data and loss do not fit together; the message names what is wrong.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isfl.smoothness import sample_gradient_norms
+    >>> model = torch.nn.Linear(1, 2, bias=False)
+    >>> _ = torch.nn.init.zeros_(model.weight)  # both classes are equally likely
+    >>> sample_gradient_norms(model, torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1])) * 2**0.5
+    tensor([1.0000, 2.0000], dtype=torch.float64)
     """
     samples = check_data(model, Samples(inputs, labels, loss), None)
     with evaluation_mode(model):

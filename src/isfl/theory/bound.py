@@ -42,7 +42,34 @@ def drift_growth(gradient_norm: Array, variance: Array, weights: Array) -> Array
 def drift_bound(learning_rate: float, gradient_norm: ArrayLike, variance: ArrayLike, weights: ArrayLike) -> Array:
     """Return the right-hand side of Lemma 1 after the last local step, (K,): a bound on `||theta^k - theta_mean||^2`.
 
-    `2 eta^2 E_l phi_k` with `E_l` the length of `gradient_norm` (T,); `variance` is (T, K), `weights` (K,).
+    It is `2 eta^2 E_l phi_k`, where `E_l` is the number of local steps.
+
+    Parameters
+    ----------
+    learning_rate
+        `eta`.
+    gradient_norm
+        (E_l,) `G(t)`, a bound on the norm of stochastic gradients, in every local step.
+    variance
+        (E_l, K) `sigma_k^2(t)`.
+    weights
+        (K,) the aggregation weights `pi_k`.
+
+    Returns
+    -------
+    Array
+        (K,).
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not agree.
+
+    Examples
+    --------
+    >>> from isfl.theory import drift_bound
+    >>> drift_bound(0.1, gradient_norm=[1.0, 1.0], variance=[[0.0, 1.0], [0.0, 1.0]], weights=[0.5, 0.5])
+    array([0.2 , 0.28])
     """
     norms, sigma2, pi = (np.asarray(part, dtype=float) for part in (gradient_norm, variance, weights))
     phi = drift_growth(norms, sigma2, pi).sum(axis=0)
@@ -102,6 +129,16 @@ def convergence_bound(
     ------
     ValueError
         If an argument has a wrong shape or value; the message names it and the index.
+
+    Examples
+    --------
+    >>> from isfl.theory import convergence_bound
+    >>> bound = convergence_bound(
+    ...     loss_gap=2.0, learning_rate=0.1, local_steps=2, num_classes=10, weights=[0.5, 0.5], rho=[1.0, 1.5],
+    ...     gradient_norm=[1.0, 1.0], variance=[[0.1, 0.1], [0.1, 0.1]], mean_lipschitz=3.0,
+    ... )
+    >>> round(bound.initial, 3), round(bound.psi, 3), round(bound.sampling, 3), round(bound.total, 3)
+    (20.0, 20.03, 0.055, 40.085)
     """
     for name, value in (("learning_rate", learning_rate), ("local_steps", local_steps), ("num_classes", num_classes)):
         if not value > 0:

@@ -45,6 +45,29 @@ def effective_sample_size(counts: ArrayLike, probabilities: ArrayLike) -> Array:
 
     With `w = q_i / p^k_i` for a sample of class `i` this is `n / sum_i (q_i^2 / p^k_i)`: equal to `n` for
     `q = p^k`, and close to the size of a rare class when that class is drawn most of the time.
+
+    Parameters
+    ----------
+    counts
+        (C,) or (K, C), samples per class of every client.
+    probabilities
+        (C,) or (K, C), the sampling probabilities `q`; zero for classes without samples.
+
+    Returns
+    -------
+    Array
+        (K,).
+
+    Raises
+    ------
+    ValueError
+        If a count is not a whole number, a client has no samples, or a class without samples would be drawn.
+
+    Examples
+    --------
+    >>> from isfl.theory import effective_sample_size
+    >>> effective_sample_size([[50, 50], [90, 10]], [0.5, 0.5])
+    array([100.,  36.])
     """
     n, q = class_counts(counts), shares("probabilities", probabilities)
     same_width(counts=n, probabilities=q)
@@ -59,7 +82,30 @@ def effective_sample_size(counts: ArrayLike, probabilities: ArrayLike) -> Array:
 
 
 def skew_card(counts: ArrayLike) -> SkewCard:
-    """Return the skew of a federation from its class counts, shape (K, C)."""
+    """Return how far each client's label mix is from that of all clients.
+
+    Parameters
+    ----------
+    counts
+        (K, C), samples per class of every client.
+
+    Returns
+    -------
+    SkewCard
+        Distances, missing classes and effective sample sizes, one value per client.
+
+    Raises
+    ------
+    ValueError
+        If a count is not a whole number, or a client has no samples.
+
+    Examples
+    --------
+    >>> from isfl.theory import skew_card
+    >>> card = skew_card([[90, 10, 0], [10, 90, 100]])
+    >>> card.missing, card.total_variation.round(2)
+    (array([1., 0.]), array([0.57, 0.28]))
+    """
     n = class_counts(counts)
     total = n.sum(axis=1)
     p, p_k = n.sum(axis=0) / n.sum(), n / total[:, None]

@@ -32,6 +32,11 @@ def make_certificates(
         Host names of the SuperLink.
     addresses
         IP addresses of the SuperLink.
+
+    Raises
+    ------
+    ValueError
+        If an address is not an IP address.
     """
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "isfl federation")])

@@ -134,9 +134,26 @@ class ISFL(FedAvg):
 
 
 def sampler(message: Message, labels: Sequence[int] | Tensor) -> ClassSampler:
-    """At the node: who draws the samples of this message's round, for a `DataLoader`.
+    """Return the sampler of this round for the node's `DataLoader`.
 
     Until the server has sent probabilities, classes are drawn as often as the node has them.
+
+    Parameters
+    ----------
+    message
+        The message of the strategy `ISFL` that the node answers.
+    labels
+        (N,) the class of every sample of the node.
+
+    Returns
+    -------
+    ClassSampler
+        It draws N samples per epoch; its draws are a function of the seed, the round and the node.
+
+    Raises
+    ------
+    UserError
+        If the message is not from the strategy `ISFL`.
     """
     told, y = _told(message), np.asarray(labels)
     rng = generator(_number(told, "seed"), Purpose.DRAWING, round=_number(told, "round"), client=_node(message))
@@ -145,7 +162,25 @@ def sampler(message: Message, labels: Sequence[int] | Tensor) -> ClassSampler:
 
 
 def class_counts(message: Message, labels: Sequence[int] | Tensor) -> ConfigRecord:
-    """At the node: the record to put into the reply as `"isfl"`."""
+    """Return the record that the node puts into its reply as `"isfl"`.
+
+    Parameters
+    ----------
+    message
+        The message of the strategy `ISFL` that the node answers.
+    labels
+        (N,) the class of every sample of the node.
+
+    Returns
+    -------
+    ConfigRecord
+        The node's class counts.
+
+    Raises
+    ------
+    UserError
+        If the message is not from the strategy `ISFL`.
+    """
     classes = _number(_told(message), "classes")
     return ConfigRecord({"counts": np.bincount(np.asarray(labels), minlength=classes).tolist()})
 
