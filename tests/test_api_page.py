@@ -18,8 +18,8 @@ from tests import pages
 from tests.pages import PAGES, ROOT
 
 API = ROOT / "docs/api.md"
-INSIDE = ("CONTRIBUTING.md", "architecture.md")
-"""They are about the inside of the package."""
+INSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "architecture.md")
+"""They are also about the inside of the package."""
 TEACHING = [page for page in PAGES if page.name not in INSIDE]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 LISTED = re.findall(r"^::: (\S+)$", pages.read(API), re.MULTILINE)
