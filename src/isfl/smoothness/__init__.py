@@ -10,6 +10,7 @@ The room is named after what `L` bounds, the smoothness of the loss; `isfl.lipsc
 | `samples.py` | the public set and the loss that is measured on it |
 | `per_sample.py` | when to use the batched rules; one backward pass per sample; gradient norms |
 | `mean_gradient.py` | the gradient of the expected loss, for the convergence bound |
+| `moments.py` | Gram matrix and variances of the gradients of each class, for bias-variance sampling |
 | `batched.py` | per-sample gradients of a whole batch from one forward and one backward pass |
 | `layers.py` | one small rule per layer type: its per-sample gradients from inputs and output gradients |
 | `folded.py` | a convolution and the BatchNorm after it as one layer |
@@ -30,6 +31,7 @@ from isfl.smoothness.estimate import (
     plan_estimate,
 )
 from isfl.smoothness.mean_gradient import squared_gradient
+from isfl.smoothness.moments import MomentsEstimate, gradient_moments
 from isfl.smoothness.per_sample import sample_gradient_norms
 from isfl.smoothness.plan import MEMORY, Measurements, Plan
 from isfl.smoothness.samples import Loss
@@ -40,10 +42,12 @@ __all__ = [
     "LipschitzEstimate",
     "Loss",
     "Measurements",
+    "MomentsEstimate",
     "Plan",
     "conclude",
     "distance",
     "estimate_lipschitz",
+    "gradient_moments",
     "lipschitz",
     "measure_part",
     "plan_estimate",

@@ -9,8 +9,9 @@ forward method may mix the samples of a batch.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -156,19 +157,27 @@ def sample_gradient_norms(
 
 
 def _squares(model: nn.Module, samples: Samples, fast: bool) -> Tensor:
-    """Return squared norms, (B,); one sample at a time where the batched rules do not hold."""
+    """Return squared norms, (B,)."""
     square = torch.zeros(len(samples), dtype=torch.float64)
 
-    def add(name: str, gradient: Gradient) -> None:
-        square.add_(squared_norms(gradient))
+    def add(rows: slice, name: str, gradient: Gradient) -> None:
+        square[rows] += squared_norms(gradient)
 
+    visit(model, samples, fast, add)
+    return square
+
+
+def visit(model: nn.Module, samples: Samples, fast: bool, use: Callable[[slice, str, Gradient], None]) -> None:
+    """Call `use` with rows of the samples, a parameter's name and its gradients for these rows.
+
+    All rows at once with the batched rules; one sample at a time where they do not hold, or if not `fast`.
+    """
     if fast:
         try:
-            batched(model, samples, add)
-        except UnseenUseError:
+            batched(model, samples, partial(use, slice(None)))
+        except UnseenUseError:  # raised before anything is used
             fast = False
     if not fast:
         for i in range(len(samples)):
-            for _, gradient in one_by_one(model, samples.single(i)):
-                square[i] += squared_norms(gradient)[0]
-    return square
+            for name, gradient in one_by_one(model, samples.single(i)):
+                use(slice(i, i + 1), name, gradient)

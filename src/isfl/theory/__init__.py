@@ -11,6 +11,7 @@ Importance Sampling", IEEE Internet of Things Journal, 2024.
 | `arrays.py` | checks and shapes of arrays | - |
 | `water_filling.py` | solver `paper` | Theorems 2, 3, Algorithm 1 |
 | `exact.py` | solver `exact`: the true minimum | not in the paper |
+| `bias_variance.py` | probabilities with the smallest gradient error | not in the paper |
 | `bound.py` | the right-hand side of the convergence bound | Theorem 1 |
 | `skew.py` | how far each client's label mix is from the global one | - |
 | `drivers.py` | which clients and classes cause the skew | - |
