@@ -1,7 +1,7 @@
-"""What a client does: introduce itself, train, and (private ISFL) renew its own probabilities.
+"""The client's part of a round: introduce itself, train, and (private ISFL) renew its own probabilities.
 
-Pure functions of values: the task that came, the client's own data and memory, the settings. The module
-passed in is only a place to load weights into.
+Pure functions of the task, the client's data and memory, and the settings. The module passed in only holds the
+weights while a function runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from isfl.theory.arrays import Array
 
 
 def introduce(client: int, data: Dataset, settings: Settings, noise: np.random.Generator) -> ClientProfile:
-    """What the server is told at the start: class counts as they are, with noise, or not at all.
+    """Return what the server learns at the start: class counts, noised counts, or none.
 
     `noise` must be the client's own secret in a deployment: a server that could repeat it could subtract it.
     """
@@ -52,7 +52,7 @@ def introduce(client: int, data: Dataset, settings: Settings, noise: np.random.G
 def train_client(
     model: nn.Module, task: TrainTask, data: Dataset, settings: Settings, memory: ClientMemory
 ) -> tuple[ClientUpdate, ClientMemory]:
-    """Local training of one round (Algorithm 2, lines 3 to 6)."""
+    """Train one client for one round (Algorithm 2, lines 3 to 6)."""
     scheme, training = settings.scheme, settings.training
     start = time.perf_counter()
     statistics = statistic_names(model) if training.batchnorm == "local" else frozenset[str]()

@@ -15,12 +15,12 @@ from isfl.smoothness.models import evaluation_mode
 from isfl.theory.arrays import Array
 
 BATCH = 500
-"""Samples a forward pass; part of a result's last bits."""
+"""Samples per forward pass; part of a result's last bits."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Totals over a set of samples. For a model that always says one class they tell how many of it there are."""
+    """Totals over a set of samples. For a model that always predicts one class, they reveal its class count."""
 
     samples: int
     correct: int
@@ -40,7 +40,7 @@ class Score:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """A score with recall and loss class by class; NaN for classes without samples."""
+    """A score with recall and loss per class; NaN for classes without samples."""
 
     total: Score
     recall: Array
@@ -49,7 +49,7 @@ class ClassScores:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Sample by sample: was the first answer right, was it among the first five, and the loss."""
+    """Per sample: whether the first prediction was right, whether the label was among the first five, and the loss."""
 
     correct: np.ndarray
     correct_top5: np.ndarray
@@ -68,7 +68,7 @@ class Outcomes:
 
 
 def outcomes(model: nn.Module, data: Dataset) -> Outcomes:
-    """One pass over the data in eval mode."""
+    """Evaluate the model on the data, in eval mode."""
     device = next(model.parameters()).device
     found = []
     with evaluation_mode(model), torch.inference_mode():

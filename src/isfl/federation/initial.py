@@ -1,4 +1,4 @@
-"""A random initial model of a client's own, where clients do not start from the server's."""
+"""Independent initial models: each client starts the first round from its own random weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def initialise(model: nn.Module, seed: int, client: int) -> None:
 
 
 def layer_resets(model: nn.Module) -> list[Callable[[], object]]:
-    """The `reset_parameters` of every trainable layer; a layer that has none is refused. Frozen layers stay."""
+    """Return `reset_parameters` of every trainable layer; refuse a layer without it. Frozen layers keep their weights."""
     resets: list[Callable[[], object]] = []
     for layer in model.modules():
         own = list(layer.parameters(recurse=False))

@@ -99,7 +99,7 @@ def measure_and_renew(
         rho.used[seen], rho.paper[seen], rho.minimum[seen] = result.rho.used, result.rho.paper, result.rho.minimum
         if state.probabilities is not None:
             probabilities = state.probabilities.copy()
-            probabilities[clients] = result.probabilities  # the server sees everybody where it solves for them
+            probabilities[clients] = result.probabilities  # where the server solves, it knows every client
             new = replace(new, probabilities=probabilities)
     if state.lipschitz is not None:
         rows = state.lipschitz.copy()

@@ -1,4 +1,4 @@
-"""What becomes of BatchNorm statistics in a federation: averaged, kept local, or replaced by GroupNorm."""
+"""BatchNorm statistics in a federation: averaged, kept local, or avoided by GroupNorm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isfl.federation.values import Weights
 
 
 def statistic_names(model: nn.Module) -> frozenset[str]:
-    """Names of the running statistics of all BatchNorm layers in the model's state."""
+    """Return the names of the running statistics of all BatchNorm layers in the model's state."""
     return frozenset(
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
@@ -81,7 +81,7 @@ def _batchnorm_layers(model: nn.Module) -> list[_BatchNorm]:
 
 
 def with_group_norm(model: nn.Module) -> nn.Module:
-    """The model with a GroupNorm in place of every BatchNorm: up to 32 groups of at least four channels."""
+    """Return the model with GroupNorm in place of every BatchNorm: up to 32 groups of at least four channels."""
     for name, child in model.named_children():
         if isinstance(child, _BatchNorm):
             channels = child.num_features

@@ -23,7 +23,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def _from_parts() -> dict[str, dict[str, Any]]:
-    """The names that single rules, objectives and aggregations have in the literature."""
+    """Return the names that single rules, objectives and aggregations have in the literature."""
     found: dict[str, dict[str, Any]] = {}
     for part, key, choices in (
         ("sampling", "rule", RULES),
@@ -43,10 +43,10 @@ SHORTHANDS: dict[str, dict[str, Any]] = {
     "calibrated": {"sampling": {"rule": "tempered", "temperature": 0.5}, "objective": {"calibrate": True}},
     "centralized": {"pooled": True},
 }
-"""What each name stands for; parts not named are FedAvg's."""
+"""The parts behind each name; parts that are not listed are FedAvg's."""
 
 _SHARED = frozenset({"calibrate", "weights"})
-"""What every kind of a part has, and a change of kind keeps: `calibrated` with FedProx stays calibrated."""
+"""Settings that every kind of a part has; a change of kind keeps them: `calibrated` with FedProx stays calibrated."""
 
 
 class Scheme(Part):
@@ -56,7 +56,7 @@ class Scheme(Part):
     sampling: Sampling
     objective: AnyObjective
     aggregation: AnyAggregation
-    pooled: bool = Field(False, description="one client that holds everybody's data: the centralised reference")
+    pooled: bool = Field(False, description="one client that holds all clients' data: the centralised reference")
 
     @model_validator(mode="before")
     @classmethod
@@ -75,7 +75,7 @@ class Scheme(Part):
             base = {**default, **short.get(part, {})}
             override = given.get(part, {})
             if isinstance(override, dict):
-                choice = next(iter(default))  # the key that tells which kind it is
+                choice = next(iter(default))  # the key that selects the kind
                 if choice in override and override[choice] != base[choice]:
                     base = {key: base[key] for key in base.keys() & _SHARED}
                 result[part] = {**base, **override}

@@ -67,7 +67,7 @@ class Training(Part):
 
 
 class Diagnostics(Part):
-    """What is measured although the scheme itself does not need it."""
+    """Measurements that the scheme itself does not need."""
 
     lipschitz: bool = Field(False, description="measure L and rho for every scheme; ISFL always does")
     bound: bool = Field(
@@ -78,7 +78,7 @@ class Diagnostics(Part):
 
 
 class Settings(Part):
-    """Everything the functions of this room need to know."""
+    """Everything that the functions of `isfl.federation` depend on."""
 
     seed: int = Field(0, ge=0, lt=2**63, description="of everything random: split, model, draws, participation")
     scheme: Scheme = Field(default_factory=lambda: Scheme.model_validate("isfl"))

@@ -1,6 +1,6 @@
 """The one training loop of the project.
 
-It has slots for what draws the samples, what is done to a batch, how samples are weighed and what is added to the loss.
+It has slots for drawing samples, transforming batches, weighting samples and adding to the loss.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TrainingStatistics:
     gradient_norm: Array | None
     gradient_variance: Array | None
     noise_seconds: float
-    """What measuring the gradients took."""
+    """Spent on measuring the gradients."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Slots:
     """What a scheme puts into the training loop."""
 
     draws: Draws
-    """Which samples an epoch uses, and what the loss of each counts."""
+    """Which samples an epoch uses, and the weight of each sample's loss."""
     augment: Augmentation | None
-    """What is done to the batches of an epoch."""
+    """Transforms the batches of an epoch."""
     optimizer: Optimizer
     logit_shift: Tensor | None
     """(C,) added to the logits before the cross-entropy (prior calibration, FedLC)."""
@@ -100,18 +100,18 @@ def train(model: nn.Module, data: Dataset, training: Training, slots: Slots) -> 
 
 
 def epoch_size(num_samples: int, sampling_ratio: float) -> int:
-    """`floor(SR * |D_k|)`, at least one sample."""
+    """Return the samples of an epoch: `floor(SR * |D_k|)`, at least one."""
     return max(1, int(np.floor(sampling_ratio * num_samples)))
 
 
 def steps_per_epoch(num_samples: int, training: Training) -> int:
-    """Gradient steps that a client with this many samples takes in a local epoch."""
+    """Return the gradient steps that a client with this many samples takes in a local epoch."""
     drawn = np.arange(epoch_size(num_samples, training.sampling_ratio))
     return len(batches(drawn, training.batch_size, training.drop_last))
 
 
 def batches(indices: Indices, size: int, drop_last: bool) -> list[Indices]:
-    """Consecutive batches; a last batch of one sample, which BatchNorm could not normalise, joins its neighbour."""
+    """Return consecutive batches; a last batch of one sample, which BatchNorm cannot normalise, joins its neighbour."""
     cuts = [indices[start : start + size] for start in range(0, len(indices), size)]
     if len(cuts) > 1 and len(cuts[-1]) < size and (drop_last or len(cuts[-1]) == 1):
         last = cuts.pop()
@@ -124,7 +124,7 @@ class GradientNoise:
     """`G` and `sigma^2` of Assumption 2, measured over the gradient steps of one epoch.
 
     The variance is taken around the epoch's mean gradient, so it contains the drift of the model within the
-    epoch and errs on the large side. One more buffer of the model's size, two passes over it a batch.
+    epoch and errs on the large side. It needs one buffer of the model's size and two passes over it per batch.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
