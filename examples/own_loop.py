@@ -1,4 +1,4 @@
-"""ISFL in a training loop of your own: three calls from `isfl`, everything else is plain PyTorch.
+"""ISFL in your own training loop: three calls of `isfl`; everything else is plain PyTorch.
 
 python examples/own_loop.py
 """
@@ -18,7 +18,7 @@ COUNTS = np.array([[80, 10, 6, 4], [4, 80, 10, 6], [6, 4, 10, 80]])  # samples o
 
 
 def clouds(counts: np.ndarray, seed: int) -> TensorDataset:
-    """A toy data set: one Gaussian cloud a class."""
+    """Return a toy data set: one Gaussian cloud per class."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.from_numpy(np.repeat(np.arange(CLASSES), counts))
     inputs = F.one_hot(labels, 8).float() * 2 + torch.randn(len(labels), 8, generator=generator)
@@ -31,7 +31,7 @@ def main() -> float:
     public, test = clouds(np.full(CLASSES, 20), seed=10), clouds(np.full(CLASSES, 100), seed=11)
     target = COUNTS.sum(axis=0) / COUNTS.sum()
     local = COUNTS / COUNTS.sum(axis=1, keepdims=True)
-    probabilities = local.copy()  # the first round draws what each client has
+    probabilities = local.copy()  # in the first round each client draws by its own mix
 
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
     accuracy = 0.0

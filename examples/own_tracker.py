@@ -1,6 +1,6 @@
-"""A tracker of your own: `isfl run experiment.toml --track own_tracker:Csv`, from the directory this file is in.
+"""Your own tracker: `isfl run experiment.toml --track own_tracker:Csv`, from the directory of this file.
 
-Writes round and accuracy into `accuracy.csv` of the run directory; a resumed run goes on with the file.
+It writes round and accuracy to `accuracy.csv` in the run directory; a resumed run appends to the file.
 """
 
 from collections.abc import Mapping

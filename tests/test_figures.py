@@ -256,7 +256,7 @@ def test_unfinished_and_damaged_runs_show_what_they_have(copied: Path, tmp_path:
     (words / "metrics.jsonl").write_text('{"round": 1, "accuracy_standard": "good", "gradient_evaluations": 3}\n')
     result = isfl("figures", "full", "-o", "drawn", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "note: full/fedavg/seed-0: unfinished: 1 of 3 rounds are there" in result.stdout
+    assert "note: full/fedavg/seed-0: unfinished: 1 of 3 rounds are done" in result.stdout
     assert "note: full/isfl/seed-0: split.json: client_counts is not a table of numbers" in result.stdout
     assert (tmp_path / "drawn/convergence.pdf").exists() and (tmp_path / "drawn/split.pdf").exists()
     assert not result.stderr

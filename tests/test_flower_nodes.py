@@ -87,7 +87,7 @@ def test_a_run_that_goes_on_waits_for_its_clients_but_not_for_ever(tmp_path: Pat
     sizes = np.array([len(data) for data in engine.problem.clients])
     checkpoint = FederationState(1, {}, np.full((3, 10), 0.1), sizes, counts=None, probabilities=None)
     engine.restore(checkpoint, {})
-    assert any("2 of 3 are connected, going on" in line for line in said)
+    assert any("2 of 3 are connected, continuing" in line for line in said)
     with pytest.raises(UserError, match="1 of 3 are connected"):
         engine_of(config, federation_of(tmp_path, clients=1)).restore(checkpoint, {})
 
@@ -117,7 +117,7 @@ def test_too_few_nodes_are_waited_for_and_then_the_run_stops(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("node", "reason"),
     [
-        (Node(0, Path("x")), "client 0, which is there: it has to wait"),
+        (Node(0, Path("x")), "client 0, which is connected: it must wait"),
         (Node(7, Path("x")), "partition-id is 7, but the split has 3 clients"),
         (Node(2, Path("x"), data="mine.npz"), "the run must say flower.own_data = true"),
     ],

@@ -129,7 +129,7 @@ def test_what_weakens_the_numbers_is_told(run: Path) -> None:
 
 def test_a_stopped_run_and_one_under_way_are_told_apart(tmp_path: Path) -> None:
     path = tiny_run(tmp_path / "run", rounds=1)
-    assert read_run(path).problems == ("unfinished: 1 of 3 rounds are there",)
+    assert read_run(path).problems == ("unfinished: 1 of 3 rounds are done",)
     with RunDirectory(path).locked():
         found = read_run(path)
         assert found.under_way and found.problems == ()
@@ -144,12 +144,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str | None, int]] = {
     "half a line at the end": (_cut("metrics.jsonl", lambda rows: [*rows[:-1], rows[-1][:40]]), None, 4),
     "a broken line": (
         _cut("metrics.jsonl", lambda rows: [*rows[:2], "{broken\n", *rows[3:]]),
-        "metrics.jsonl: line 3 is damaged; what follows it is not shown",
+        "metrics.jsonl: line 3 is damaged; later lines are not shown",
         2,
     ),
     "a line that is missing": (
         _cut("metrics.jsonl", lambda rows: [rows[0], *rows[2:]]),
-        "metrics.jsonl: line 2 is damaged; what follows it is not shown",
+        "metrics.jsonl: line 2 is damaged; later lines are not shown",
         1,
     ),
     "no metrics": (lambda path: (path / "metrics.jsonl").unlink(), "metrics.jsonl is missing", 0),

@@ -1,4 +1,4 @@
-"""The server: FedAvg, and the accuracy after every round."""
+"""The server: FedAvg with importance sampling, and the accuracy after every round."""
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import ServerApp

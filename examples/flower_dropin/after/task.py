@@ -17,7 +17,7 @@ class Net(nn.Module):
 
 
 def load_all():
-    """The digits: some for clients, 200 for testing and 100 that everybody may see."""
+    """Return the digits: most for the clients, 200 for testing and 100 as the public set."""
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images / 16, dtype=torch.float32), torch.tensor(labels)
     return (x[300:], y[300:]), (x[:200], y[:200]), (x[200:300], y[200:300])

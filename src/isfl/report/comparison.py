@@ -1,4 +1,4 @@
-"""What is shown of a comparison: its table, its picture and its report."""
+"""The table, the picture and the report of a comparison."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_comparison(cells: Sequence[Cell], out: Path) -> list[Summary]:
 
 
 def draw_comparison(runs: Mapping[str, Sequence[Path]], out: Path) -> Path:
-    """Draw who holds what, what is drawn instead, and what that does to accuracy; return the path of the PNG.
+    """Draw local label mixes, sampling probabilities and accuracy over rounds; return the path of the PNG.
 
     `runs` has the run directories of every scheme, one per seed.
     """

@@ -1,4 +1,4 @@
-"""What the page shows of runs, as plain numbers: the browser draws them and derives none."""
+"""The content of a page about runs, as plain numbers: the browser draws them and computes none."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def warnings_of(run: FoundRun) -> list[str]:
     found = []
     if run.public_counts is not None and (lacking := np.flatnonzero(run.public_counts == 0)).size:
         names = ", ".join(run.class_names[i] for i in lacking[:10]) + (", …" if len(lacking) > 10 else "")
-        found.append(f"The public set has no sample of {names}: Lipschitz values there count as average.")
+        found.append(f"The public set has no sample of {names}: the Lipschitz values there are set to the average.")
     dropped = [line["round"] for line in run.lines if line.get("dropped_samples")]
     if dropped:
         found.append(
@@ -156,12 +156,10 @@ def warnings_of(run: FoundRun) -> list[str]:
     if large := sum(isinstance(step, int | float) and step > 1 for step in steps):
         found.append(
             f"The learning rate is larger than Theorem 1 allows (eta times the mean L is above 1) in {large} of "
-            f"{len(steps)} rounds: there the bound is an indication, not a guarantee."
+            f"{len(steps)} rounds: in these rounds the bound is only indicative."
         )
     if run.evaluated and all(line.get("accuracy_global") is None for line in run.evaluated):
-        found.append(
-            "Accuracy on the clients' data (D_G) was not measured: where counts are private it would tell them."
-        )
+        found.append("Accuracy on the clients' data (D_G) was not measured: it could reveal the private class counts.")
     return found
 
 

@@ -23,7 +23,7 @@ MATCH = 1e-6
 def detail_of(run: FoundRun, room: int) -> tuple[dict[str, Any] | None, int]:
     """Return the heat maps of a run in at most `room` numbers, and how many it took.
 
-    Where not all fit, rounds are left out evenly, then clients from the end. None where there is nothing or no room.
+    If not all fit, rounds are left out evenly, then clients from the end. None if there is no data or no room.
     """
     local = run.shares
     drawn = [line for line in run.probabilities if line.get("probabilities")]

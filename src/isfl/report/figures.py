@@ -50,5 +50,5 @@ def write_figures(runs: Sequence[FoundRun], out: Path) -> tuple[list[str], dict[
         written.append(name)
     if not written:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        raise UserError(f"none of the figures can be drawn of these runs ({reasons})")
+        raise UserError(f"no figure can be drawn from these runs ({reasons})")
     return written, missing

@@ -133,7 +133,7 @@ def read_run(
     finished = (path / layout.MODEL).exists() or (rounds is not None and len(lines) == rounds)
     working = not finished and under_way(path)
     if not finished and not working:
-        problems.append(f"unfinished: {len(lines)} of {rounds or 'an unknown number of'} rounds are there")
+        problems.append(f"unfinished: {len(lines)} of {rounds or 'an unknown number of'} rounds are done")
     names = split.get("class_names") if isinstance(split.get("class_names"), list) else None
     counts = _matrix(split.get("client_counts"), "client_counts", problems)
     width = counts.shape[1] if counts is not None else len(names or _first_recall(lines))
@@ -232,7 +232,7 @@ def _object(file: Path, problems: list[str]) -> dict[str, Any]:
     else:
         if isinstance(content, dict):
             return content
-        problems.append(f"{file.name} is not what isfl writes")
+        problems.append(f"{file.name} is not a JSON object")
     return {}
 
 
@@ -243,7 +243,7 @@ def _lines(file: Path, readers: Readers, problems: list[str]) -> list[dict[str, 
     if not file.exists():
         problems.append(f"{file.name} is missing")
     if reader.damaged is not None:
-        problems.append(f"{file.name}: line {reader.damaged} is damaged; what follows it is not shown")
+        problems.append(f"{file.name}: line {reader.damaged} is damaged; later lines are not shown")
     return found
 
 

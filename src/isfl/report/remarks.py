@@ -1,4 +1,4 @@
-"""What the paper says about an experiment, and what our runs of it show, computed from the runs."""
+"""Remarks on an experiment: what the paper reports, and what our runs show, computed from the runs."""
 
 from __future__ import annotations
 

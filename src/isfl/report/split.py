@@ -20,7 +20,7 @@ def federation(runs: Sequence[FoundRun]) -> Figure:
         if run.counts is not None and len(run.counts) > 1:
             panels.setdefault(run.group, run)
     if not panels:
-        raise NotDrawnError("no run tells how many samples of which class its clients hold")
+        raise NotDrawnError("no run has the class counts of its clients")
     not_too_many(len(panels), "settings")
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)

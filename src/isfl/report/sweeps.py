@@ -120,7 +120,7 @@ def _own_accuracy(run: FoundRun) -> np.ndarray:
 def sweeps_of(runs: Sequence[FoundRun], setting: Setting) -> dict[str, Sweep]:
     """Return label -> sweep, of the finished runs that differ in nothing but this setting and the seed.
 
-    An unfinished run has no last accuracy to set beside those of others.
+    An unfinished run has no final accuracy to compare with others.
     """
     found: list[tuple[str, Settings, Sweep]] = []
     for run in runs:
@@ -128,7 +128,7 @@ def sweeps_of(runs: Sequence[FoundRun], setting: Setting) -> dict[str, Sweep]:
         value = setting.value(run, settings)
         if not run.finished or not run.evaluated or not isinstance(value, int | float):
             continue
-        name = run.short_label.partition(" (")[0]  # without what tells it apart: that is the axis, or told again below
+        name = run.short_label.partition(" (")[0]  # the axis, or `told_apart`, shows the rest
         others = {key: item for key, item in settings.items() if key not in (*setting.keys, "seed")}
         for label, rest, sweep in found:
             if (label, rest) == (name, others):

@@ -1,4 +1,4 @@
-"""The client app: Flower messages in, the functions of `isfl.federation`, Flower messages out."""
+"""The client app: reads Flower messages, calls the functions of `isfl.federation` and replies."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from isfl.problem.problem import Problem, prepare
 from isfl.randomness import Purpose, generator
 
 HEAD = "isfl"
-"""The record with what every message says: the run and its configuration."""
+"""The record that every message has: the run and its configuration."""
 PROBLEM = "problem"
-"""The record of an answer that says why there is none."""
+"""The record of a reply with an error instead of a result."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Server to client: how does this model do on your data?"""
+    """Server to client: evaluate this model on your data."""
 
     client: int
     model: Weights
@@ -50,7 +50,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Visit:
-    """A message at a client: who is asked, in which run, with which configuration and data."""
+    """A message at a client: the node, the run, and the configuration, model and data to use."""
 
     node: Node
     run: str
@@ -61,7 +61,7 @@ class Visit:
 
 
 def client_app(node: Callable[[Context], Node] = lambda context: node_of(context.node_config)) -> ClientApp:
-    """An app that serves any run; `node` tells from the context who the client is."""
+    """Return an app that serves any run; `node` returns the client's node from Flower's context."""
     app = ClientApp()
 
     def answer(message: Message, context: Context, work: Callable[[Visit, RecordDict], Any]) -> Message:
@@ -133,14 +133,14 @@ def _evaluate(visit: Visit, records: RecordDict) -> RecordDict:
     task = decode(Evaluation, records)
     _check_addressee(visit, task.client)
     if not visit.node.simulated and (visit.node.private or visit.config.hides_counts):
-        raise UserError("does not evaluate: a model that always says one class would be told how many of it there are")
+        raise UserError("does not evaluate: the accuracy of a model that always predicts one class reveals its count")
     visit.model.load_state_dict(task.model)
     return encode(score(outcomes(visit.model, visit.data)))
 
 
 def _check_addressee(visit: Visit, client: int) -> None:
     if client != visit.node.client:
-        raise UserError(f"a task for client {client} came to client {visit.node.client}")
+        raise UserError(f"client {visit.node.client} received a task for client {client}")
 
 
 def _visit(node: Node, records: RecordDict) -> Visit:
@@ -151,7 +151,7 @@ def _visit(node: Node, records: RecordDict) -> Visit:
     config = _config(text)
     if config.flower.own_data:
         if node.data is None:
-            raise UserError("the run wants clients with data of their own; name yours in the node configuration (data)")
+            raise UserError("the run needs clients with their own data; name yours in the node configuration (data)")
         names, shape = [str(name) for name in _list(head["classes"])], [int(size) for size in _list(head["shape"])]
         data = _held(node.data, tuple(names), tuple(shape), text)
         model = prepared(build_model(config.model, tuple(shape), len(names), config.seed), config)
@@ -159,7 +159,7 @@ def _visit(node: Node, records: RecordDict) -> Visit:
         public = None if public is None else normalized(public, config.data.normalize)
         return Visit(node, run, config, model, data, public)
     if node.data is not None:
-        raise UserError("this node has data of its own; the run must say flower.own_data = true")
+        raise UserError("this node has its own data; the run needs flower.own_data = true")
     problem, model = _problem(text)
     if node.client >= len(problem.clients):
         raise UserError(f"partition-id is {node.client}, but the split has {len(problem.clients)} clients")
@@ -183,7 +183,7 @@ def _config(text: str) -> Config:
 
 @lru_cache(maxsize=1)
 def _problem(text: str) -> tuple[Problem, nn.Module]:
-    """Data, split and model of a run; the process may serve many messages of it."""
+    """Return data, split and model of a run; cached, because the process may serve many of its messages."""
     config = _config(text)
     problem = prepare(config)
     return problem, prepared(problem.model, config)
@@ -210,5 +210,5 @@ def _kept_public(node: Node, run: str, classes: int) -> Dataset | None:
 
 
 def public_record(public: Dataset) -> ArrayRecord:
-    """The public set, for clients that do not have it."""
+    """Return the public set as a record, for clients that do not have it."""
     return arrays_of({"inputs": public.inputs, "labels": public.labels})

@@ -28,9 +28,9 @@ class Deployment:
     clients: int
     secure: bool
     port: int
-    """Of the SuperLink; SuperNode k has `port + 1 + k`."""
+    """Port of the SuperLink; SuperNode k has `port + 1 + k`."""
     data: tuple[str, ...] = ()
-    """What each client trains on, where it has data of its own."""
+    """One data reference per client, if clients have their own data."""
 
 
 def up(
@@ -41,9 +41,9 @@ def up(
     data: Sequence[str] = (),
     seconds: float = UP_SECONDS,
 ) -> Deployment:
-    """Start what is not running; certificates, keys and ports are made once.
+    """Start the processes that are not running; create certificates and keys and choose ports on the first call.
 
-    `data`: what each client trains on, where it has data of its own.
+    `data` has one data reference per client, if clients have their own data.
     """
     directory = directory.absolute()
     if data and len(data) != clients:
@@ -62,9 +62,9 @@ def up(
             record(directory, processes)
         _listening(deployment, processes["superlink"], seconds)
         if running and "superlink" not in running:
-            # A SuperNode that was handed a message of a run that is over by then keeps that answer for the next run,
-            # and from then on gives every answer one message late. What clients remember is on disk.
-            tell("the SuperLink is back; the SuperNodes are started anew")
+            # A SuperNode that holds a message of an ended run keeps its reply for the next run. From then on, every
+            # reply is one message late. Client states are on disk, so a restart loses nothing.
+            tell("the SuperLink is running again; restarting the SuperNodes")
             stop(list(running.values()))
             running = {}
         if secure:
@@ -82,7 +82,7 @@ def up(
 
 
 def down(directory: Path) -> list[str]:
-    """End exactly the processes that `up` started here and that still run. Their names."""
+    """Stop exactly the processes that `up` started in this directory; return the names of those that were running."""
     if not (directory / PROCESSES).is_file():
         raise UserError(f"{directory}: not a deployment that isfl flower up made")
     found = alive(directory)
@@ -91,18 +91,18 @@ def down(directory: Path) -> list[str]:
     return [process.name for process in found]
 
 
-# ------------------------------------------------------------ what is made once
+# ------------------------------------------------------------ files
 
 
 def _settled(directory: Path, clients: int, secure: bool, data: Sequence[str]) -> Deployment:
-    """The deployment of this directory, made if it is not there."""
+    """Return the deployment of this directory; create it if it does not exist."""
     file = directory / "deployment.json"
     if file.is_file():
         known = json.loads(file.read_text(encoding="utf-8"))
         if (known["clients"], known["secure"]) != (clients, secure) or (data and list(data) != known["data"]):
             raise UserError(
-                f"{directory}: was made for {known['clients']} clients, secure = {known['secure']}, data = "
-                f"{known['data']}; use the same, or another --dir"
+                f"{directory}: has {known['clients']} clients, secure = {known['secure']}, data = {known['data']}; "
+                "give the same options, or another --dir"
             )
         return Deployment(directory, clients, secure, known["port"], tuple(known["data"]))
     if directory.exists() and any(directory.iterdir()):
@@ -159,7 +159,7 @@ def _supernode(deployment: Deployment, k: int) -> list[str]:
 
 
 def _register(deployment: Deployment, tell: Callable[[str], None]) -> None:
-    """Make the SuperLink know the nodes' public keys; those it knows already it refuses, which is fine."""
+    """Register the nodes' public keys with the SuperLink, each key once."""
     for k in range(deployment.clients):
         own = deployment.directory / f"node-{k}"
         if (own / "registered").exists():
@@ -184,7 +184,7 @@ def _listening(deployment: Deployment, process: Process, seconds: float) -> None
         if not runs(process):
             break
         time.sleep(0.2)
-    raise UserError(f"the SuperLink did not come up; see {deployment.directory / 'superlink.log'}")
+    raise UserError(f"the SuperLink did not start; see {deployment.directory / 'superlink.log'}")
 
 
 def _connected(deployment: Deployment, seconds: float) -> None:
@@ -195,11 +195,11 @@ def _connected(deployment: Deployment, seconds: float) -> None:
         if seen >= deployment.clients:
             return
         time.sleep(1.0)
-    raise UserError(f"{seen} of {deployment.clients} nodes came up; see {deployment.directory}/node-*.log")
+    raise UserError(f"{seen} of {deployment.clients} nodes connected; see {deployment.directory}/node-*.log")
 
 
 def online(deployment: Deployment) -> int:
-    """How many nodes the SuperLink sees."""
+    """Return the number of nodes that the SuperLink lists as online."""
     done = flwr(deployment, "supernode", "list", CONNECTION, "--format", "json")
     try:
         nodes = json.loads(done.stdout)["nodes"]
@@ -222,9 +222,10 @@ def flwr(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess
 
 
 def _free_ports(count: int, directory: Path) -> int:
-    """The first of `count` free ports in a row.
+    """Return the first of `count` free ports in a row.
 
-    Every directory begins to look somewhere else: federations that are made at the same moment do not meet.
+    The search starts at a port that depends on the directory, so that federations created at the same time do not
+    choose the same ports.
     """
     begin = 18000 + zlib.crc32(str(directory.absolute()).encode()) % 8000
     for first in range(begin, 30000, count):

@@ -1,4 +1,4 @@
-"""The engine whose clients are Flower nodes: simulated ones, or machines of their own."""
+"""The engine whose clients are Flower nodes: simulated, or on other machines."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ Kind = TypeVar("Kind", ClientUpdate, RenewalReport, Score)
 
 @dataclass(frozen=True)
 class Sent:
-    """Tasks on their way."""
+    """Tasks that were sent and not yet answered."""
 
     messages: dict[str, int]
-    """The number of each message, and the node it went to."""
+    """Message id -> node."""
     client_of: dict[int, int]
     absent: list[int]
     """Clients that are not connected."""
 
 
 class FlowerEngine:
-    """Sends tasks to nodes and hears their answers; nothing waits longer than `config.flower` allows."""
+    """Sends tasks to nodes and receives their replies; no wait is longer than `config.flower` allows."""
 
     def __init__(self, problem: Problem, config: Config, connection: Connection, workers: int = 1) -> None:
         self.config, self.connection, self.problem = config, connection, problem
@@ -77,7 +77,7 @@ class FlowerEngine:
 
     @property
     def client_states(self) -> Mapping[int, StoredState]:
-        """Nothing: every node keeps its own state."""
+        """Empty: every node keeps its own state."""
         return {}
 
     def restore(self, state: FederationState, client_states: Mapping[int, StoredState]) -> None:
@@ -88,12 +88,12 @@ class FlowerEngine:
         self.registry.sizes = dict(enumerate(int(size) for size in state.sizes))
         self.registry.counts = {} if state.counts is None else dict(enumerate(state.counts))
         self.registry.rounds_begun, limits = True, self.config.flower
-        self.registry.gather(self.client_count, limits.wait_seconds, "clients to be back", limits.min_clients)
+        self.registry.gather(self.client_count, limits.wait_seconds, "clients to reconnect", limits.min_clients)
 
-    # ------------------------------------------------------------ what a round asks for
+    # ------------------------------------------------------------ the steps of a round
 
     def introduce(self) -> Sequence[ClientProfile]:
-        """Wait until all clients are there."""
+        """Wait until all clients are connected; return their profiles."""
         self.registry.gather(self.client_count, self.config.flower.wait_seconds, "clients before the first round")
         self.registry.rounds_begun = True
         return [self.registry.profiles[client] for client in sorted(self.registry.profiles)]
@@ -101,15 +101,15 @@ class FlowerEngine:
     def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate | Refusal]:
         self._round, limits = tasks[0].round, self.config.flower
         self.registry.gather(limits.min_clients, limits.wait_seconds, f"clients for round {self._round}")
-        return list(self._hear(ClientUpdate, self._send(MessageType.TRAIN, tasks)))
+        return list(self._receive(ClientUpdate, self._send(MessageType.TRAIN, tasks)))
 
     def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport | Refusal]:
-        return list(self._hear(RenewalReport, self._send(RENEW, tasks)))
+        return list(self._receive(RenewalReport, self._send(RENEW, tasks)))
 
     def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
         evaluators = self._evaluators()
         sent = self._send(MessageType.EVALUATE, [Evaluation(client, model) for client in evaluators])
-        (found,) = self.server.outcomes(model, "test")  # while the clients are at it
+        (found,) = self.server.outcomes(model, "test")  # while the clients evaluate
         scores = {}
         for client, answer in self._answers(sent):
             score = read(Score, answer)
@@ -122,7 +122,7 @@ class FlowerEngine:
         return self.server.standard(found), scores
 
     def observe(self, tasks: Sequence[TrainTask]) -> Mapping[int, Observation]:
-        """A simulation looks at its clients; otherwise the server sees what follows from what it was told."""
+        """Return what the server may know of clients: everything in a simulation, else what follows from replies."""
         seen = {}
         for task in tasks:
             counts, memory = self.registry.counts.get(task.client), ClientMemory()
@@ -137,13 +137,13 @@ class FlowerEngine:
 
     @property
     def _may_be_seen(self) -> bool:
-        """Noised counts are not what a client draws by."""
+        """Whether the server has true counts: a client does not draw by noised ones."""
         return self.connection.simulated is not None or not self.config.hides_counts
 
     def _evaluators(self) -> list[int]:
-        """Connected clients, or a random share of all clients as far as it is connected.
+        """Return the connected clients among all, or among a random share of all.
 
-        Nobody where class counts are private: how a model does on a client's data can give them away.
+        No client evaluates if class counts are private: accuracies on a client's data can reveal them.
         """
         if self.config.hides_counts and self.connection.simulated is None:
             return []
@@ -156,10 +156,10 @@ class FlowerEngine:
         possible = 0 <= score.correct <= score.correct_top5 <= score.samples
         return possible and score.samples == self.registry.sizes[client]
 
-    # ------------------------------------------------------------ asking and hearing
+    # ------------------------------------------------------------ messages
 
     def _send(self, kind: str, tasks: Sequence[Any]) -> Sent:
-        """A task to each of its clients that is connected; their model is encoded once."""
+        """Send each task to its client if that is connected; the common model is encoded once."""
         model = {id(tasks[0].model): arrays_of(tasks[0].model)} if tasks else {}
         head, messages, client_of, absent = self._head(), {}, {}, []
         for task in tasks:
@@ -173,8 +173,8 @@ class FlowerEngine:
             client_of[node] = task.client
         return Sent(push(self.connection.grid, messages) if messages else {}, client_of, absent)
 
-    def _hear(self, kind: type[Kind], sent: Sent) -> Iterator[Kind | Refusal]:
-        """The answers of clients, as they come. Whose an answer is, the message tells, not its content."""
+    def _receive(self, kind: type[Kind], sent: Sent) -> Iterator[Kind | Refusal]:
+        """Yield the clients' results as they arrive; the message identifies the client, not its content."""
         for client, answer in self._answers(sent):
             value = read(kind, answer)
             if isinstance(value, str):
@@ -188,7 +188,7 @@ class FlowerEngine:
         for client in sent.absent:
             yield client, "is not connected"
         for node, answer in replies(
-            self.connection, sent.messages, self.config.flower.reply_seconds, self.registry.look
+            self.connection, sent.messages, self.config.flower.reply_seconds, self.registry.refresh
         ):
             self.registry.note(node, silent=isinstance(answer, NoReply))
             yield sent.client_of[node], answer

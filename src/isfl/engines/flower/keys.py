@@ -1,4 +1,4 @@
-"""Certificates and keys of a federation: who the SuperLink is, and who a SuperNode is."""
+"""Certificates and keys of a federation: they identify the SuperLink and the SuperNodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALID = datetime.timedelta(days=365)
 def make_certificates(
     directory: Path, names: Sequence[str] = ("localhost",), addresses: Sequence[str] = (LOOPBACK,)
 ) -> None:
-    """Write a certificate authority of your own and a certificate of the SuperLink, on curve P-384, for one year.
+    """Write a new certificate authority and a certificate of the SuperLink, on curve P-384, valid for one year.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def make_certificates(
 
 
 def make_node_key(directory: Path) -> None:
-    """The pair of keys by which a SuperLink knows a SuperNode."""
+    """Write the key pair that identifies a SuperNode to the SuperLink."""
     key = ec.generate_private_key(ec.SECP384R1())
     write_secret(directory / "key", _pem(key, serialization.PrivateFormat.OpenSSH))
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
@@ -78,7 +78,7 @@ def make_node_key(directory: Path) -> None:
 
 
 def write_secret(file: Path, content: bytes) -> None:
-    """A file that from its first moment only its owner can read."""
+    """Write a new file that only its owner can read, from its creation on."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)

@@ -1,4 +1,4 @@
-"""Sending messages to nodes and taking in their answers, bounded in time."""
+"""Messages to nodes and their replies, with time limits."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from isfl.errors import UserError
 from isfl.federation.codec import CodecError
 
 PAUSES = (0.05, 1.0)
-"""Seconds between two looks for answers: short at first, longer and longer while none comes."""
-LOOK = 2.0
-"""Seconds between two looks at who is connected."""
+"""Shortest and longest time in seconds between two polls for replies; it grows while none arrives."""
+REFRESH_SECONDS = 2.0
+"""Time between two polls for connected nodes."""
 
 UNAVAILABLE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
-"""What the SuperLink answers in place of a node that is gone."""
+"""Error codes of the SuperLink for a node that is gone."""
 
 Kind = TypeVar("Kind")
 
 
 class StoppedError(Exception):
-    """Somebody wants the run to end; it can be resumed."""
+    """The user stopped the run; it can be resumed."""
 
 
 class NoReply(str):
-    """Why nothing came from a node."""
+    """The reason why a node did not reply."""
 
     __slots__ = ()
 
 
 Answer = RecordDict | str
-"""What came from a node, or a word that says why it is of no use."""
+"""The content of a reply, or the reason why there is none."""
 
 
 class Grid(Protocol):
-    """What is used of Flower's grid."""
+    """The methods of Flower's grid that isfl uses."""
 
     def get_node_ids(self) -> Iterable[int]: ...
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]: ...
@@ -51,34 +51,34 @@ class Grid(Protocol):
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach the nodes of one run."""
+    """The connection to the nodes of one run."""
 
     grid: Grid
     run: str
-    """The run's key: clients keep their memories under it."""
+    """The run's key; nodes store client states under it."""
     tell: Callable[[str], None] = lambda line: None
-    """Is given a line when there is something a person should know now."""
+    """Shows one line to the user."""
     stopped: Callable[[], bool] = lambda: False
-    """Whether the run was asked to end."""
+    """Whether the user stopped the run."""
     simulated: Path | None = None
-    """Where simulated clients keep what they remember, for a simulation may look at it."""
+    """Directory of the simulated clients' states, which a simulation may read; None on a deployment."""
 
     def pause(self, seconds: float) -> None:
         if self.stopped():
-            raise StoppedError("the run was asked to stop")
+            raise StoppedError("the run was stopped")
         time.sleep(seconds)
 
 
 def push(grid: Grid, messages: Mapping[int, Message]) -> dict[str, int]:
-    """Send one message to each node; the number of each message, with the node it went to."""
+    """Send one message to each node; return message id -> node."""
     numbers = list(grid.push_messages(list(messages.values())))
     if len(numbers) != len(messages):
-        raise UserError("the SuperLink did not take all messages; is it still running?")
+        raise UserError("the SuperLink did not accept all messages; is it still running?")
     return dict(zip(numbers, messages, strict=True))
 
 
 def pull(grid: Grid, waiting: dict[str, int]) -> Iterator[tuple[int, Answer]]:
-    """What has come by now; those who answered are taken out of `waiting`."""
+    """Yield the replies that have arrived; remove them from `waiting`."""
     for message in grid.pull_messages(list(waiting)):
         node = waiting.pop(message.metadata.reply_to_message_id, None)
         if node is not None:
@@ -86,9 +86,9 @@ def pull(grid: Grid, waiting: dict[str, int]) -> Iterator[tuple[int, Answer]]:
 
 
 def replies(
-    connection: Connection, sent: Mapping[str, int], patience: float, look: Callable[[], set[int]]
+    connection: Connection, sent: Mapping[str, int], patience: float, connected: Callable[[], set[int]]
 ) -> Iterator[tuple[int, Answer]]:
-    """Answers of nodes as they come, for at most `patience` seconds; nodes that `look` no longer finds have left."""
+    """Yield replies as they arrive, for at most `patience` seconds; `connected` returns the connected nodes."""
     waiting, end, looked = dict(sent), time.monotonic() + patience, time.monotonic()
     pause, longest = PAUSES
     while waiting:
@@ -99,8 +99,8 @@ def replies(
             for node in waiting.values():
                 yield node, NoReply(f"did not answer within {patience:.0f} s")
             return
-        if time.monotonic() > looked + LOOK:
-            present, looked = look(), time.monotonic()
+        if time.monotonic() > looked + REFRESH_SECONDS:
+            present, looked = connected(), time.monotonic()
             for number in [number for number, node in waiting.items() if node not in present]:
                 yield waiting.pop(number), NoReply("left before it answered")
         if waiting:
@@ -108,7 +108,7 @@ def replies(
 
 
 def read(kind: type[Kind], answer: Answer) -> Kind | str:
-    """The value in an answer, or why there is none."""
+    """Return the value in a reply, or the reason why there is none."""
     if isinstance(answer, str):
         return answer
     try:
@@ -125,5 +125,5 @@ def _content(message: Message) -> Answer:
         return f"failed: {reason[-1] if reason else f'error {code}'}"
     problem = message.content.get(PROBLEM)
     if isinstance(problem, ConfigRecord):
-        return str(problem.get("reason", "it did not say why"))
+        return str(problem.get("reason", "failed without a reason"))
     return message.content

@@ -1,4 +1,4 @@
-"""A client on a machine of its own: who it is, which data it holds, and what it keeps between rounds."""
+"""A client as a Flower node: its configuration, its data, and the state it keeps between rounds."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from isfl.federation.values import ClientMemory
 from isfl.files import write_whole
 
 ROUNDS_KEPT = 4
-"""Of a run; the server may go back to its last checkpoint but one."""
+"""Client states kept per run: the server may resume from its last checkpoint but one."""
 RUNS_KEPT = 5
 
 
 @dataclass(frozen=True)
 class Node:
-    """What an operator says of a client in the node configuration."""
+    """The node configuration of a client, as its operator writes it."""
 
     client: int
     """`partition-id`: 0 to K - 1, each once in a federation."""
     state: Path
-    """`state-dir`: where the client keeps what it remembers."""
+    """`state-dir`: directory of the client state."""
     data: str | None = None
-    """`data`: what it trains on (`FILE.npz`, a folder of class folders, `module:function`)."""
+    """`data`: the training data (`FILE.npz`, a folder of class folders, `module:function`)."""
     private: bool = False
-    """`private`: never tell class counts or anything that gives them away, whatever the server asks for."""
+    """`private`: never send class counts, or anything that reveals them, whatever the server requests."""
     max_epsilon: float | None = None
-    """`max-epsilon`: a private client may tell noised counts up to this epsilon."""
+    """`max-epsilon`: the largest epsilon with which a private client sends noised counts."""
     simulated: bool = False
-    """Only a simulation: noise may then be repeated, so that runs can be."""
+    """Whether the node is simulated; then its noise comes from the run's seed, so that runs are reproducible."""
 
 
 def node_of(config: Mapping[str, Any]) -> Node:
-    """From a Flower node configuration."""
+    """Return the node of a Flower node configuration."""
     client = config.get("partition-id")
     if type(client) is not int or client < 0:
-        raise UserError(f"the node configuration needs partition-id, a number from 0 on; found {client!r}")
+        raise UserError(f"the node configuration needs partition-id, a whole number from 0; found {client!r}")
     state = config.get("state-dir")
     return Node(
         client=client,
@@ -58,7 +58,7 @@ def node_of(config: Mapping[str, Any]) -> Node:
 
 
 def _switch(value: object) -> bool:
-    """Whatever is not clearly off or on is an error: a word that is misread must not open what should be closed."""
+    """Parse `true` or `false`; refuse anything else, because a misread word could switch privacy off."""
     if value not in (True, False, "true", "false"):
         raise UserError(f"private = {value!r} in the node configuration: write true or false")
     return value in (True, "true")
@@ -78,9 +78,10 @@ def default_state() -> Path:
 
 
 def memory_folder(node: Node, run: str, make: bool = False) -> Path:
-    """Of one run. The name comes over the network, so it must be a name and nothing else.
+    """Return the folder of a client's states in one run.
 
-    A new one makes the oldest ones go; of those a mark is left, so that they are not taken for runs that never existed.
+    The run's key comes over the network, so it is checked before it becomes a path. A new folder removes the oldest
+    ones; each leaves a mark, so that a removed run is not mistaken for a new one.
     """
     if not re.fullmatch(r"[0-9a-f]{32}", run):
         raise UserError("the run's key is not 32 hexadecimal digits")
@@ -97,7 +98,7 @@ def memory_folder(node: Node, run: str, make: bool = False) -> Path:
 
 
 def _own_folder(node: Node) -> Path:
-    """Only its owner can read what is in it: probabilities give the label mix away."""
+    """Return the client's folder; only its owner can read it, because probabilities reveal the label mix."""
     folder = node.state / f"client-{node.client}"
     if not folder.exists():
         folder.mkdir(parents=True, mode=0o700)
@@ -105,17 +106,17 @@ def _own_folder(node: Node) -> Path:
 
 
 def remember(node: Node, run: str, round: int, memory: ClientMemory) -> None:
-    """Keep a memory as it is after this round; a round that is done again replaces it."""
+    """Store the client's memory after a round; a repeated round replaces it."""
     folder = memory_folder(node, run, make=True)
     write_whole(folder / f"round-{round:06d}.safetensors", to_bytes(memory))
     files = sorted(folder.glob("round-*.safetensors"))
-    later = [file for file in files if _round(file) > round]  # the server went back: they never happened
+    later = [file for file in files if _round(file) > round]  # the server resumed from an earlier round
     for old in [*later, *files[: len(files) - len(later)][:-ROUNDS_KEPT]]:
         old.unlink(missing_ok=True)
 
 
 def recall(node: Node, run: str, upto: int) -> ClientMemory:
-    """The memory after round `upto`, or after the last round before it that the client took part in."""
+    """Return the memory after round `upto`, or after the last round before it in which the client took part."""
     files = sorted(memory_folder(node, run).glob("round-*.safetensors"), reverse=True)
     for file in files:
         if _round(file) <= upto:
@@ -128,7 +129,7 @@ def _round(file: Path) -> int:
 
 
 def told_first(node: Node, counts: np.ndarray, noised: np.ndarray) -> np.ndarray:
-    """The noised counts that were told first for these counts, whatever the epsilon was.
+    """Return the noised counts that were sent first for these counts, for any epsilon.
 
     With new noise for every request, a server that asks often enough could average the noise away.
     """

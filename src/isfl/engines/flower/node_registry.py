@@ -1,4 +1,4 @@
-"""Who is connected: which node is which client. Nodes come and go, and none is taken at its word twice."""
+"""The connected nodes and the client of each. Nodes may leave, return, or claim the same client."""
 
 from __future__ import annotations
 
@@ -7,46 +7,49 @@ from collections.abc import Callable
 
 from flwr.app import Message, MessageType, RecordDict
 
-from isfl.engines.flower.messages import LOOK, Connection, NoReply, pull, push, read
+from isfl.engines.flower.messages import REFRESH_SECONDS, Connection, NoReply, pull, push, read
 from isfl.errors import UserError
 from isfl.federation.values import ClientProfile
 from isfl.theory.arrays import Array
 
 SILENT = 5.0
-"""Seconds of waiting that are not reported."""
+"""Seconds of waiting before the user is informed."""
 PATIENCE = 120.0
-"""Seconds until a node that could not take part is asked again, and that a message outlives the wait for it."""
+"""Seconds until a node that could not take part is asked again; also how long a message outlives the wait for it."""
 
 
 class NodeRegistry:
-    """`node_of` has the connected clients; `question()` is what newcomers are asked with, `seconds` what they have."""
+    """Maps connected clients to nodes (`node_of`).
+
+    A new node receives `question()` and has `seconds` to introduce itself.
+    """
 
     def __init__(
         self, connection: Connection, clients: int, question: Callable[[], RecordDict], seconds: float
     ) -> None:
         self.connection, self.clients, self.question, self.seconds = connection, clients, question, seconds
         self.rounds_begun = False
-        """Whether there is a run to go on with."""
+        """Whether there is a run to resume."""
         self.node_of: dict[int, int] = {}
         self.profiles: dict[int, ClientProfile] = {}
         self.sizes: dict[int, int] = {}
-        """Samples of each client, as first announced; it stays at that."""
+        """Samples of each client, as first announced; they must not change."""
         self.counts: dict[int, Array] = {}
         self._asked: dict[str, int] = {}
-        """Questions under way: the number of the message, and the node."""
+        """Unanswered questions: message id -> node."""
         self._deadline: dict[int, float] = {}
         self._silent: set[int] = set()
-        """Nodes that owe an answer."""
+        """Nodes that did not reply to their last message."""
         self._seconds: dict[int, ClientProfile] = {}
-        """Nodes that say they are a client whose node is there: perhaps it came back and the old one is dead."""
+        """Nodes that claim a client that has a node: it may have reconnected while its old node is dead."""
         self._strangers: dict[int, float] = {}
-        """Nodes that were asked and cannot take part, and when they are asked again."""
+        """Nodes that cannot take part -> the time at which they are asked again."""
 
     def gather(self, wanted: int, seconds: float, purpose: str, least: int | None = None) -> None:
-        """Wait until so many clients are connected, but not for ever; then go on if there are at least `least`."""
+        """Wait up to `seconds` until `wanted` clients are connected; then `least` are enough, if given."""
         began, told = time.monotonic(), False
         while True:
-            self.look()
+            self.refresh()
             if len(self.node_of) >= wanted:
                 return
             waited, there = time.monotonic() - began, f"{len(self.node_of)} of {wanted} are connected"
@@ -54,7 +57,7 @@ class NodeRegistry:
                 self.connection.tell(f"waiting for {purpose}: {there}")
                 told = True
             if waited > seconds and least is not None and len(self.node_of) >= least:
-                self.connection.tell(f"waited {seconds:.0f} s for {purpose}: {there}, going on")
+                self.connection.tell(f"waited {seconds:.0f} s for {purpose}: {there}, continuing")
                 return
             if waited > seconds:
                 then = "resume with isfl resume" if self.rounds_begun else "run again"
@@ -62,10 +65,10 @@ class NodeRegistry:
                     f"waited {seconds:.0f} s for {purpose}: {there} (flower.wait_seconds, flower.min_clients); start "
                     f"the others and {then}"
                 )
-            self.connection.pause(min(LOOK, seconds / 4))
+            self.connection.pause(min(REFRESH_SECONDS, seconds / 4))
 
-    def look(self) -> set[int]:
-        """The nodes that are there. Those that left are forgotten, new ones are asked who they are, without waiting."""
+    def refresh(self) -> set[int]:
+        """Return the connected nodes; drop those that left and send the question to new ones, without waiting."""
         present = set(self.connection.grid.get_node_ids())
         now = time.monotonic()
         self._strangers = {node: until for node, until in self._strangers.items() if node in present and until > now}
@@ -73,7 +76,7 @@ class NodeRegistry:
         self.node_of = {client: node for client, node in self.node_of.items() if node in present}
         self._ask(present)
         for node, answer in pull(self.connection.grid, self._asked):
-            self._hear(node, read(ClientProfile, answer))
+            self._receive(node, read(ClientProfile, answer))
         for node, profile in list(self._seconds.items()):
             if node not in present:
                 del self._seconds[node]
@@ -83,7 +86,7 @@ class NodeRegistry:
         return present
 
     def note(self, node: int, silent: bool) -> None:
-        """A node answered, or did not."""
+        """Record whether a node replied."""
         (self._silent.add if silent else self._silent.discard)(node)
 
     def _ask(self, present: set[int]) -> None:
@@ -93,8 +96,8 @@ class NodeRegistry:
             elif time.monotonic() > self._deadline[node]:
                 del self._asked[number]
                 self.connection.tell(
-                    f"node {node} did not say within {self.seconds:.0f} s who it is; it is asked again "
-                    "(if that does not help, start its SuperNode anew)"
+                    f"node {node} did not introduce itself within {self.seconds:.0f} s; asking again "
+                    "(if that does not help, restart its SuperNode)"
                 )
         known = {*self.node_of.values(), *self._seconds, *self._strangers, *self._asked.values()}
         if new := sorted(present - known):
@@ -104,16 +107,16 @@ class NodeRegistry:
             )
             self._deadline |= dict.fromkeys(new, time.monotonic() + self.seconds)
 
-    def _hear(self, node: int, profile: ClientProfile | str) -> None:
+    def _receive(self, node: int, profile: ClientProfile | str) -> None:
         if isinstance(profile, NoReply):
-            return  # it is asked again
+            return  # the next refresh asks again
         reason = profile if isinstance(profile, str) else self._unfit(profile)
         if isinstance(profile, str) or reason is not None:
             self._strangers[node] = time.monotonic() + PATIENCE
             self.connection.tell(f"node {node} cannot take part: {reason}")
         elif profile.client in self.node_of:
             self._seconds[node] = profile
-            self.connection.tell(f"node {node} says it is client {profile.client}, which is there: it has to wait")
+            self.connection.tell(f"node {node} claims to be client {profile.client}, which is connected: it must wait")
         else:
             self.node_of[profile.client] = node
             self.profiles[profile.client] = profile

@@ -1,4 +1,4 @@
-"""Processes that outlive the command that started them, and how to find and end exactly those."""
+"""Processes that outlive the command that started them: start, find and stop exactly those."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STARTED: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True)
 class Process:
-    """One that this module started, and how to know it again: numbers of processes are used anew."""
+    """A process that this module started; its start time identifies it, because process ids are reused."""
 
     name: str
     pid: int
@@ -34,7 +34,7 @@ class Process:
 
 
 def alive(directory: Path) -> list[Process]:
-    """Those of the recorded processes that still run."""
+    """Return the recorded processes that are still running."""
     file = directory / PROCESSES
     if not file.is_file():
         return []
@@ -43,7 +43,7 @@ def alive(directory: Path) -> list[Process]:
 
 
 def stop(processes: Sequence[Process]) -> None:
-    """Ask them and all that descend from them to end, and then end them."""
+    """Terminate the processes and their descendants; kill those that do not end in time."""
     family = [member for process in processes for member in _family(process)]
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in family:
@@ -56,7 +56,7 @@ def stop(processes: Sequence[Process]) -> None:
 
 
 def start(directory: Path, name: str, command: Sequence[str], home: Path) -> Process:
-    """In a session of its own, so that it outlives the shell and can be ended with its children."""
+    """Start a process in a new session, so that it outlives the shell and can be stopped with its children."""
     with (directory / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             [program(command[0]), *command[1:]],
@@ -76,7 +76,7 @@ def record(directory: Path, processes: Mapping[str, Process]) -> None:
 
 
 def program(name: str) -> str:
-    """One of Flower's, from the environment this process runs in."""
+    """Return the path of a Flower program, from the environment of this process."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
@@ -85,7 +85,7 @@ def program(name: str) -> str:
 
 
 def environment(home: Path | None) -> dict[str, str]:
-    """For every process of Flower's: no telemetry, no installing at run time, one thread."""
+    """Return the environment of Flower's processes: no telemetry, no installation at run time, one thread."""
     settings = {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -110,12 +110,12 @@ def _start_time(pid: int) -> str | None:
 
 def runs(process: Process) -> bool:
     for child in _STARTED:
-        child.poll()  # one that ended is no longer listed as a process
+        child.poll()  # reaps a child that ended, so that it is no longer listed
     return _start_time(process.pid) == process.started
 
 
 def _family(process: Process) -> list[Process]:
-    """A process with all that descend from it: SuperLink and SuperNodes start others, in groups of their own."""
+    """Return a process and its descendants: SuperLink and SuperNodes start others in separate groups."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -38,7 +38,7 @@ def simulate_nodes(
 ) -> None:
     """Call `serve` with a connection to `clients` simulated nodes, of which `workers` compute at a time.
 
-    `run` is the key under which nodes keep their memories, in the directory `state`.
+    `run` is the key under which nodes store their states, in the directory `state`.
     """
     if find_spec("ray") is None:
         raise UserError("--engine flower needs Flower's simulation; pip install 'isfl[flower]'")
@@ -65,11 +65,11 @@ def simulate_nodes(
                 backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": cpus},
             )
     except RuntimeError as error:
-        if "Ending simulation" not in str(error):  # a fault of ours, not one that Flower reports of itself
+        if "Ending simulation" not in str(error):  # our bug, not an error that Flower reports
             raise
         raise UserError(f"Flower's simulation ended ({error}); resume with isfl resume") from error
     finally:
-        stop.set()  # the server's thread would go on without clients
+        stop.set()  # otherwise the server's thread would continue without clients
     if failures:
         raise failures[0]
 

@@ -1,7 +1,7 @@
-"""Importance sampling for a Flower app that is not ours: a strategy for its server, two calls for its client.
+"""Importance sampling for an existing Flower app: a strategy for its server, two calls for its client.
 
-The server measures Lipschitz values on its public set and sends every node the probabilities to draw classes with; a
-node sends its class counts with its reply. The rest of the app stays as it is: model, training loop, data.
+The server measures Lipschitz values on its public set and sends every node its class probabilities. A node sends its
+class counts with its reply. Model, training loop and data of the app stay the same.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from isfl.smoothness import estimate_lipschitz
 from isfl.theory.arrays import Array
 
 RECORD = "isfl"
-"""The record of ours in messages and replies."""
+"""Name of our record in messages and replies."""
 
 
 class ISFL(FedAvg):
     """FedAvg whose nodes draw their samples by class, with probabilities that minimise `rho` (Algorithm 2).
 
-    A node is sent probabilities once its class counts are known, so from its second round on.
+    A node receives probabilities from its second round on, when its class counts are known.
 
     Parameters
     ----------
     model
         The module whose state the nodes train; the server needs it to compute gradients.
     public
-        Inputs as the model takes them, and labels: D_L.
+        The public set D_L: inputs as the model takes them, and labels.
     num_classes
-        C.
+        Number of classes, C.
     rule
         Floors, solver and estimator; the defaults are those of the scheme `isfl`.
     seed
-        Of the nodes' draws.
+        Seed of the nodes' draws.
     options
-        What `FedAvg` takes.
+        Arguments of `FedAvg`.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class ISFL(FedAvg):
         self.model, self.public, self.num_classes = copy.deepcopy(model), public, num_classes
         self.rule, self.seed = rule or ImportanceSampling(), seed
         self.counts: dict[int, Array] = {}
-        """(C,) by node."""
+        """Node -> (C,) class counts."""
         self.probabilities: dict[int, Array] = {}
-        """(C,) by node: what it draws with next."""
+        """Node -> (C,) sampling probabilities of its next round."""
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -90,12 +90,12 @@ class ISFL(FedAvg):
         return arrays, metrics
 
     def _renew(self, arrays: ArrayRecord, replies: Sequence[Message]) -> None:
-        """New probabilities for the nodes that answered and said what they hold."""
+        """Compute new probabilities for the nodes that replied with valid class counts."""
         models = {}
         for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
             node, counts = reply.metadata.src_node_id, self._counts_in(reply)
             if counts is None:
-                log(WARNING, "ISFL: node %s sent no class counts that add up; it goes on as before", node)
+                log(WARNING, "ISFL: node %s sent no valid class counts; its probabilities stay the same", node)
                 continue
             self.counts[node] = counts
             models[node] = self._loaded(next(iter(reply.content.array_records.values())))
@@ -136,7 +136,7 @@ class ISFL(FedAvg):
 def sampler(message: Message, labels: Sequence[int] | Tensor) -> ClassSampler:
     """Return the sampler of this round for the node's `DataLoader`.
 
-    Until the server has sent probabilities, classes are drawn as often as the node has them.
+    Until the server has sent probabilities, it draws by the node's own label mix.
 
     Parameters
     ----------
@@ -199,5 +199,5 @@ def _number(record: ConfigRecord, key: str) -> int:
 
 
 def _node(message: Message) -> int:
-    """As the client of a random stream, whose key has room for 32 bits."""
+    """Return the node id as a client number of a random stream, whose key has 32 bits for it."""
     return message.metadata.dst_node_id % 2**32

@@ -44,7 +44,7 @@ def encode(value: Any, ready: Mapping[int, ArrayRecord] = MappingProxyType({})) 
 
 
 def decode(kind: type[Value], records: RecordDict) -> Value:
-    """Return the value of this kind in a message's records; records of other names are for others."""
+    """Return the value of this kind in a message's records; records with other names are ignored."""
     numbers = records.get(NUMBERS)
     if not isinstance(numbers, ConfigRecord):
         raise CodecError(f"lacks the record {NUMBERS!r}")

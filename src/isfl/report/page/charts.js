@@ -1,4 +1,4 @@
-// Lines over rounds and bars, as SVG. Every line has a marker and a dash of its own: colour is never needed.
+// Lines over rounds and bars, as SVG. Every line has its own marker and dash, so colour is not needed.
 
 const MARKS = [
   (x, y) => svg("circle", { cx: x, cy: y, r: 3.6 }),
@@ -45,7 +45,7 @@ function logTicks(low, high) {
   return inside.length > 1 ? inside : [low, high];
 }
 
-// Draws again whenever its place gets another width, so that text keeps its size on a phone.
+// Redraws when the width changes, so that text keeps its size on a phone.
 function responsive(draw) {
   const place = el("div", {});
   let width = 0;
@@ -58,7 +58,7 @@ function responsive(draw) {
   return place;
 }
 
-// What was just put into the page is drawn at once: nothing jumps.
+// Draws new charts at once, so that the page does not jump.
 const undrawn = [];
 function drawNow() {
   while (undrawn.length) undrawn.pop()();

@@ -1,5 +1,5 @@
 "use strict";
-// Small things every other part uses: elements, numbers as text, CSV.
+// Helpers of all other scripts: elements, numbers as text, CSV.
 
 const COLOURS = 8;
 const DASHES = ["", "7 4", "2 3", "10 3 2 3", "5 2", "1 2", "12 4", "4 4 1 4"];
@@ -82,7 +82,7 @@ function showCsv(title, text) {
   area.select();
 }
 
-// A figure: title, CSV, what is drawn, and a caption that says how to read it.
+// A figure: title, CSV button, drawing, and a caption that explains how to read it.
 function figure(title, caption, table, body, wide = false) {
   const head = el("div", { class: "head" }, el("h3", {}, title), table ? csvButton(title, table) : null);
   return el("figure", { class: wide ? "wide" : null }, head, body, caption ? el("figcaption", {}, caption) : null);

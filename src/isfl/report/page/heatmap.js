@@ -1,7 +1,7 @@
-// Client by class as a grid of lightness, which reads the same in grey; numbers stand in the cells where they fit.
+// Clients and classes as a heat map of lightness, which reads the same in grey. Cells show numbers if they fit.
 
 const LAYERS = {
-  probability: "probability drawn with",
+  probability: "sampling probability",
   local: "local share",
   target: "target share",
   change: "probability ÷ local share",

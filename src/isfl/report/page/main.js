@@ -1,7 +1,7 @@
-// The page: what is chosen, drawing it, and (while a run is watched) drawing it again.
+// The page: its state, drawing it, and redrawing it while a run is watched.
 
 let content = JSON.parse(document.getElementById("data").textContent);
-// Of several runs, the first that draws by Lipschitz values has most to show.
+// Of several runs, begin with the first that samples by Lipschitz values: it has most to show.
 const state = { run: Math.max(content.runs.findIndex((run) => run.detail?.floor), 0), round: null, client: 0, layer: "probability", target: null };
 
 function redraw(part) {
@@ -11,7 +11,7 @@ function redraw(part) {
   if (part === "several") document.getElementById("several").replaceWith(sideBySide(content, state, redraw));
   else if (part === "mixes") {
     const old = document.getElementById("mixes"), fresh = mixes(run, state, redraw);
-    const slider = old.querySelector("#round"); // the same element stays: a drag goes on
+    const slider = old.querySelector("#round"); // keep the same element, so that a drag is not interrupted
     fresh.querySelector("#round").replaceWith(slider);
     old.replaceWith(fresh);
   } else drawPage();
@@ -23,7 +23,7 @@ function redraw(part) {
 
 function status(run) {
   const done = `${run.round.at(-1) ?? 0} of ${run.rounds ?? "?"} rounds`;
-  return run.finished ? "finished" : run.under_way ? `under way, ${done}` : `stopped after ${done}`;
+  return run.finished ? "finished" : run.under_way ? `in progress, ${done}` : `stopped after ${done}`;
 }
 
 function drawPage() {
@@ -68,7 +68,7 @@ async function look(tag, failures) {
     if (answer.status === 200) {
       const chosen = content.runs[state.run].name;
       content = await answer.json();
-      state.run = Math.max(content.runs.findIndex((run) => run.name === chosen), 0); // runs that began may come before it
+      state.run = Math.max(content.runs.findIndex((run) => run.name === chosen), 0); // new runs may come before it
       tag = answer.headers.get("ETag");
       redraw("all");
     }
@@ -76,7 +76,7 @@ async function look(tag, failures) {
     document.body.dataset.seen = String(Number(document.body.dataset.seen ?? 0) + 1);
   } catch {
     failures += 1;
-    if (failures === 2) document.getElementById("subtitle").textContent += " (isfl watch has ended: this is the last it showed)";
+    if (failures === 2) document.getElementById("subtitle").textContent += " (isfl watch has ended; this is its last update)";
   }
   setTimeout(() => look(tag, failures), failures > 5 ? 10 * EVERY : document.hidden ? 5 * EVERY : EVERY);
 }

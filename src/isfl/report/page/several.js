@@ -1,6 +1,6 @@
 // Schemes side by side: means and spreads over seeds, rounds to a target, accuracy at equal cost.
 
-// The target is the reader's, so this is counted here.
+// The reader chooses the target, so the page counts the rounds.
 function roundsTo(run, target) {
   const at = run.series.accuracy_standard.findIndex((value) => known(value) && 100 * value >= target - 1e-9);
   return at < 0 ? null : run.round[at];
@@ -17,9 +17,9 @@ function sideBySide({ runs, side_by_side: side }, state, redraw) {
   const rows = side.rows.map((row) => cellsOf(row, row.members.map((i) => roundsTo(runs[i], target)).filter(known)));
   const unfinished = runs.filter((run) => !run.finished).length;
   return el("div", { id: "several" },
-    unfinished ? note([`${unfinished} of ${runs.length} runs are unfinished: their last round so far is compared.`]) : null,
+    unfinished ? note([`${unfinished} of ${runs.length} runs are unfinished; the table shows their last round so far.`]) : null,
     el("div", { class: "controls" }, el("label", {}, "target accuracy on D_S ", input, " %")),
-    figure("Side by side", `Last round; mean ± standard deviation over seeds. Rounds to the target: mean of the seeds that reach it. Equal cost: after ${side.budget.toLocaleString("en")} gradients for training and sampling, the least any run here spent, by straight lines between evaluated rounds. Extra gradients: for sampling, per gradient for training. Seconds: computing, training and sampling.`,
+    figure("Side by side", `Last round; mean ± standard deviation over seeds. Rounds to the target: mean of the seeds that reach it. Equal cost: after ${side.budget.toLocaleString("en")} gradients for training and sampling, the fewest of any run here, interpolated linearly between evaluated rounds. Extra gradients: for sampling, in percent of those for training. Seconds: computing time of training and sampling.`,
       () => [columns.map((column) => column.title), rows.map((row) => row.map((cell) => cell.csv ?? cell.sort))], sortableTable(columns, rows, 2, true), true),
     el("div", { class: "grid" },
       overRounds(side, "accuracy_standard", "D_S over rounds"), overRounds(side, "accuracy_global", "D_G over rounds"),

@@ -16,7 +16,7 @@ function singleRun(run, state, redraw) {
     el("h2", {}, "Who draws what"), mixes(run, state, redraw),
     el("h2", {}, "Theory"),
     el("div", { class: "grid" },
-      lineChart("ρ: in use, the paper's rule, the minimum", [{ name: "in use", ...over("rho_used") }, { name: "paper's rule", ...over("rho_paper") }, { name: "minimum", ...over("rho_minimum") }], { y: "ρ", log: true, caption: "The factor of the convergence bound that sampling moves, mean over clients. Lower is tighter; the minimum is a theoretical optimum, not a good policy by itself." }),
+      lineChart("ρ: in use, the paper's rule, the minimum", [{ name: "in use", ...over("rho_used") }, { name: "paper's rule", ...over("rho_paper") }, { name: "minimum", ...over("rho_minimum") }], { y: "ρ", log: true, caption: "The factor of the convergence bound that sampling moves, mean over clients. Lower means a tighter bound. The minimum is a theoretical reference, not a good sampling rule." }),
       ...boundCharts(run, over)),
     el("h2", {}, "Cost"), cost(run),
     el("h2", {}, "Refused clients"), refusals(run));
@@ -28,7 +28,7 @@ function finalFigures(run) {
   tile(at < 0 ? "–" : `${percent(series.accuracy_standard[at])} %`, "D_S, balanced test set");
   tile(at < 0 ? "–" : `${percent(series.accuracy_global[at])} %`, "D_G, all clients' data");
   tile(at < 0 ? "–" : `${percent(series.worst_client_accuracy[at])} %`, at < 0 || !known(series.worst_client[at]) ? "worst client" : `worst client (client ${series.worst_client[at]})`);
-  tile(`${run.round.length} / ${run.rounds ?? "?"}`, run.finished ? "rounds, finished" : run.under_way ? "rounds, under way" : "rounds so far");
+  tile(`${run.round.length} / ${run.rounds ?? "?"}`, run.finished ? "rounds, finished" : run.under_way ? "rounds, in progress" : "rounds so far");
   tile(known(run.totals.extra_gradients) ? `${run.totals.extra_gradients.toFixed(1)} %` : "–", "extra gradients for sampling");
   tile(`${short(run.totals.seconds.wall)} s`, "wall time");
   return el("div", { class: "tiles" }, ...tiles);
@@ -42,7 +42,7 @@ function about(run) {
       figure("Settings", "", () => [["key", "value"], settings], sortableTable([{ title: "key", text: true }, { title: "value", text: true }], settings.map((row) => row.map((cell) => ({ show: cell, sort: cell })))))));
 }
 
-// How well clients do on their own data: not only the worst one.
+// Accuracy on the clients' own data: all clients, not only the worst.
 function clientCharts(run) {
   const spread = run.client_accuracy;
   if (!spread) return [];
@@ -54,7 +54,7 @@ function clientCharts(run) {
   ];
 }
 
-// Both sides of Lemma 1 and of Theorem 1, where the run was asked to measure them.
+// Both sides of Lemma 1 and of Theorem 1, if the run measured them.
 function boundCharts(run, over) {
   const drift = (part) => over("drift", part), bound = (part) => over("bound", part);
   const wanted = "Measured only with diagnostics.bound = true.";
@@ -69,12 +69,12 @@ function recallChart(run) {
   if (!run.recall) return figure("Recall by class", "", null, el("p", { class: "readout" }, "Not measured yet."));
   const worst = bars.filter((bar) => known(bar.value)).reduce((least, bar) => (bar.value < least.value ? bar : least));
   worst.note = "lowest";
-  return barChart("Recall by class", bars, { form: (value) => `${percent(value)} %`, caption: "Share of each class's test samples that the last evaluated model gets right." });
+  return barChart("Recall by class", bars, { form: (value) => `${percent(value)} %`, caption: "Share of each class's test samples that the last evaluated model classifies correctly." });
 }
 
 function mixes(run, state, redraw) {
   const detail = run.detail;
-  if (!detail) return el("p", {}, "What clients hold and draw is not in this page: the run recorded none of it, its counts are private, or it was left out to keep the page small (report this run alone).");
+  if (!detail) return el("p", {}, "This page does not have the clients' shares and probabilities: the run did not record them, its counts are private, or they were left out to keep the page small (then report this run alone).");
   const rounds = detail.rounds, place = el("div", { id: "mixes" });
   const layers = { probability: rounds.length > 0, local: detail.local, target: detail.target, change: rounds.length > 0 && detail.local };
   const index = Math.min(state.round ?? rounds.length - 1, rounds.length - 1);
@@ -95,7 +95,7 @@ function mixes(run, state, redraw) {
   const marked = at?.participants ? new Set(at.participants) : null;
   const picture = heatMap(values, run.classes, { picked: client, onPick: (k) => { state.client = k; redraw("mixes"); }, marked: marked && marked.size < detail.clients ? marked : null, most, form });
   place.append(el("div", { class: "grid" },
-    figure(`Client by class: ${LAYERS[layer]}${at && layer !== "local" && layer !== "target" ? `, round ${at.round}` : ""}`, "Rows are clients, columns classes. Click a row to see how that client draws; a dot before its number means that it did not take part.", table, picture, true),
+    figure(`Client by class: ${LAYERS[layer]}${at && layer !== "local" && layer !== "target" ? `, round ${at.round}` : ""}`, "Rows are clients, columns are classes. Click a row to see how that client draws. A dot before a number means that the client did not take part.", table, picture, true),
     at ? waterPicture(run, detail, at, client) : null));
   return place;
 }
@@ -109,15 +109,15 @@ function cost(run) {
   const { gradient_evaluations: gradients, seconds, bytes_down: down, bytes_up: up } = run.totals;
   const parts = ["training", "sampling", "diagnostics", "evaluation"].map((name) => [name, gradients[name] ?? null, seconds[name]]);
   const cells = parts.map(([name, count, time]) => [{ show: name, sort: name }, { show: known(count) ? count.toLocaleString("en") : "–", sort: count }, { show: time.toFixed(1), sort: time }, { show: seconds.training ? `${((100 * time) / seconds.training).toFixed(1)} %` : "–", sort: time }]);
-  const moved = `To the clients ${bytes(down)}, from them ${bytes(up)}: tensors and arrays, without encoding.`;
+  const moved = `Sent to the clients: ${bytes(down)}; received from them: ${bytes(up)} (tensors and arrays, without encoding).`;
   return el("div", { class: "grid" },
     figure("Where the work goes", `Seconds are summed over clients (evaluation: wall time). ${moved}`, () => [["part", "gradient evaluations", "seconds"], [...parts, ["bytes down", down, ""], ["bytes up", up, ""]]],
       sortableTable([{ title: "part", text: true }, { title: "gradient evaluations" }, { title: "seconds" }, { title: "of training" }], cells, 1, true)),
-    lineChart("Seconds a round", ["training", "sampling", "evaluation", "wall"].map((part) => ({ name: part, x: run.round, y: run.groups.seconds[part] })), { y: "seconds" }));
+    lineChart("Seconds per round", ["training", "sampling", "evaluation", "wall"].map((part) => ({ name: part, x: run.round, y: run.groups.seconds[part] })), { y: "seconds" }));
 }
 
 function refusals(run) {
-  if (!run.refused.length) return el("p", {}, "None: every client that was asked answered with something usable.");
+  if (!run.refused.length) return el("p", {}, "None: every participating client returned a valid result.");
   return figure(`${run.refused.length} refusals`, "", () => [["round", "client", "reason"], run.refused],
     sortableTable([{ title: "round" }, { title: "client" }, { title: "reason", text: true }], run.refused.map(([round, client, reason]) => [{ show: String(round), sort: round }, { show: String(client), sort: Number(client) }, { show: reason, sort: reason }])));
 }

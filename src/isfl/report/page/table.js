@@ -20,7 +20,7 @@ function sortableTable(columns, rows, start = 0, descending = false) {
     const value = (row) => row[order.column].sort;
     const sorted = [...rows].sort((a, b) => {
       const [x, y] = [value(a), value(b)];
-      if (!known(x) && typeof x !== "string") return 1; // what is unknown comes last either way
+      if (!known(x) && typeof x !== "string") return 1; // unknown values come last in both orders
       if (!known(y) && typeof y !== "string") return -1;
       const way = typeof x === "string" ? x.localeCompare(y, undefined, { numeric: true }) : x - y;
       return order.descending ? -way : way;

@@ -1,4 +1,4 @@
-// The water-filling picture of one client: from the target, away from classes with a large L, until one meets its floor.
+// The water-filling picture of one client: the move from the target, away from classes with a large L, to the first floor.
 
 function waterPicture(run, detail, at, client) {
   const classes = run.classes, target = detail.target?.[client], local = detail.local?.[client], floor = detail.floor?.[client];
@@ -14,7 +14,7 @@ function waterPicture(run, detail, at, client) {
         : `${classes[stops]} meets its floor first and stops the move.`));
   } else if (lipschitz?.some(known)) lines.push(`The exact minimum for the Lipschitz values of round ${at.measured[client]}.`);
   else if (detail.floor) lines.push("No Lipschitz values yet: this round draws without them.");
-  else lines.push("This scheme does not draw by Lipschitz values; what it draws is set against local and target share.");
+  else lines.push("This scheme does not use Lipschitz values; the picture compares its probabilities with local and target shares.");
   const held = clamped.flatMap((yes, i) => (yes ? [classes[i]] : []));
   if (held.length && detail.floor) lines.push(`At their floor: ${held.slice(0, 12).join(", ")}${held.length > 12 ? ` and ${held.length - 12} more` : ""}.`);
   if (at.doubt?.[client]) lines.push("The recorded probabilities do not follow from the recorded Lipschitz values: this run directory was changed.");
@@ -22,7 +22,7 @@ function waterPicture(run, detail, at, client) {
     ["▮", "probability"], ["▯", "target share"], ["○", "level p + αΓ"], ["━", "floor"], ["◆", "local share"], ["↓ ↑", "away from large L, towards small"], ["✕", "not held"],
   ].map(([sign, name]) => el("span", {}, `${sign} ${name}`)));
   const body = el("div", { id: "water" }, el("p", { class: "words" }, lines.join(" ")), signs, el("div", { class: "scroll" }, responsive((width) => draw(Math.max(width, classes.length * 15 + 60)))));
-  return figure(`How client ${client} draws in round ${at.round}`, "Bars are what the client draws with. The paper's rule moves every class along one direction; classes the client lacks are dropped and the rest is scaled to one.", table, body, true);
+  return figure(`How client ${client} draws in round ${at.round}`, "Bars are the client's sampling probabilities. The paper's rule moves all classes in one direction. Classes that the client lacks get probability 0, and the others are scaled to sum to 1.", table, body, true);
 
   function draw(width) {
     const height = 250, box = { left: 48, right: width - 6, top: 14, bottom: height - 46 };
