@@ -21,7 +21,7 @@ DESTINATION = Path(__file__).parent.parent / "src/isfl/data/embedded/fashion-mni
 
 
 def build(directory: Path) -> dict[str, np.ndarray]:
-    """The first images of every class, in the official order."""
+    """Return the first images of every class, in the official order."""
     official, arrays = read_official(directory), {}
     for part, count in PER_CLASS.items():
         labels = official[f"{part}_labels"]

@@ -4,7 +4,7 @@
 
 One row per room, from pure to practical, with the first sentence of its docstring. A dot means that the room of the row
 imports from the room of the column. A room may only import from rooms above it, so every dot is left of the diagonal;
-`tests/test_architecture.py` holds the source to that order.
+`tests/test_architecture.py` checks that order.
 """
 
 from __future__ import annotations

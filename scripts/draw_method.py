@@ -31,7 +31,7 @@ DARK, PALE = COLOURS[0], "#E8EEF4"
 
 
 def skew() -> Figure:
-    """What each client of `isfl demo` holds, and what they hold together: areas are shares."""
+    """Draw the label mix of each client of `isfl demo`, and of all together: areas are shares."""
     problem = prepare(demo_config())
     counts = np.stack([data.class_counts for data in problem.clients]).astype(float)
     rows = np.vstack([counts, counts.sum(axis=0)])
@@ -52,7 +52,7 @@ def skew() -> Figure:
 
 @dataclass(frozen=True)
 class Problem:
-    """One client's sampling problem; made up, with floors that can be seen."""
+    """One client's sampling problem, with invented numbers and visible floors."""
 
     p: Array
     local: Array
@@ -84,7 +84,7 @@ EXAMPLE = Problem(
 
 
 def water_filling() -> Figure:
-    """The paper's rule on one client: the values it looks at, the move it makes, and what that does to `rho`."""
+    """Draw the paper's rule on one client: its Lipschitz values, the move from p to q, and `rho` along it."""
     figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.6), layout="constrained", width_ratios=(1, 1.5, 1.2))
     _values(axes[0], EXAMPLE)
     _move(axes[1], EXAMPLE)
@@ -160,7 +160,7 @@ LANES = {"server": 1.0, "client": 4.6}
 
 
 def one_round() -> Figure:
-    """A round in both deployments: who does what, and what crosses the wire."""
+    """Draw a round in both modes: the steps of server and client, and the messages between them."""
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 6), layout="constrained")
     _diagram(axes[0], 'where = "server"', AT_SERVER)
     _diagram(axes[1], 'where = "client"', AT_CLIENT)

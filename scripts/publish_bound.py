@@ -1,11 +1,11 @@
-"""Take runs that measured both sides of the bound over into `results/bound` and `docs/theory.md`.
+"""Copy runs that measured both sides of the bound to `results/bound`, and update the table in `docs/theory.md`.
 
     isfl run src/isfl/experiment/presets/demo.toml --set diagnostics.bound=true --out runs/bound/adam
     isfl run src/isfl/experiment/presets/demo.toml --set diagnostics.bound=true \\
         --set training.optimizer.kind=sgd --out runs/bound/sgd
     python scripts/publish_bound.py runs/bound COMMIT
 
-COMMIT is the one whose code made the runs.
+COMMIT is the commit whose code made the runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEPT = (layout.CONFIG, layout.ENVIRONMENT, layout.METRICS)
 
 
 def section(results: Path) -> str:
-    """The table of both sides, first and last round of each run, and where it comes from."""
+    """Return the table of both sides, for the first and last round of each run, and its provenance."""
     lines = [
         "| run | round | drift: measured / bound | `gradient_square` | bound | `psi` | sampling | bound / measured |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",

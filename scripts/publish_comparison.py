@@ -1,8 +1,8 @@
-"""Take a finished comparison over into `results/NAME` and the page that shows it, with its provenance.
+"""Copy a finished comparison to `results/NAME` with its provenance, and update the page that shows it.
 
     isfl demo --out runs/demo && python scripts/publish_comparison.py runs/demo demo "isfl demo" [COMMIT]
 
-COMMIT is the one whose code made the runs; left out, it is that of this checkout, which had better be clean.
+COMMIT is the commit whose code made the runs; the default is that of this checkout, which should be clean.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from isfl.files import read_object
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"demo": ROOT / "README.md", "variants": ROOT / "docs/results.md"}
-"""Where a comparison is shown, between the marks `<!-- NAME-table -->` and `<!-- /NAME-table -->`."""
+"""The page of a comparison; its table is between the marks `<!-- NAME-table -->` and `<!-- /NAME-table -->`."""
 
 PAIRED = {"variants": ("isfl", "isfl-target-first")}
-"""What the rows of a comparison are paired with, seed by seed."""
+"""The rows that all rows of a comparison are compared with, seed by seed."""
 
 
 def provenance(run: Path, command: str, commit: str | None) -> dict[str, object]:
@@ -33,7 +33,7 @@ def provenance(run: Path, command: str, commit: str | None) -> dict[str, object]
 
 
 def section(results: Path) -> str:
-    """The table and where it comes from, as they stand in the page."""
+    """Return the table and its provenance, as the page has them."""
     source = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
     machine, versions = source["machine"], source["versions"]
     origin = (
@@ -46,7 +46,7 @@ def section(results: Path) -> str:
 
 
 def paired(results: Path, base: str) -> str:
-    """Each row against another of the same seeds, as a table."""
+    """Return a table that compares each row with the row `base` on the same seeds."""
     rows = json.loads((results / layout.SUMMARY).read_text(encoding="utf-8"))
     reference = next(row["standard_by_seed"] for row in rows if row["scheme"] == base)
     lines = [f"| against {base}, seed by seed | D_S | ahead on |", "|---|---|---|"]

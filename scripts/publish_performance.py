@@ -1,4 +1,4 @@
-"""Put the tables of `make bench` into the pages that have a place for them, each with where it comes from.
+"""Write the tables of `make bench`, each with its provenance, into the pages that have marks for them.
 
 make bench && python scripts/publish_performance.py
 """
@@ -17,7 +17,7 @@ PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "scaling.md")
 
 
 def section(result: dict[str, Any], part: str) -> str:
-    """One part as it stands in the page."""
+    """Return one part of the benchmark as the page has it."""
     machine = result["machine"]
     command = f"make bench BENCH='--only {part}'" + (" QUICK=1" if result["quick"] else "")
     origin = (

@@ -33,7 +33,7 @@ KIND = ("command", "title", "scale", "as", "clients", "set")
 
 
 def tables(results: Path) -> str:
-    """Return the tables of a published experiment, as they stand in `docs/results.md`."""
+    """Return the tables of a published experiment, as `docs/results.md` has them."""
     plan, _ = planned_cells(results)
     text = (results / f"{plan['title']}.md").read_text(encoding="utf-8")
     return text.removeprefix(f"# {plan['title']}\n\n").replace("## ", "### ")
@@ -56,7 +56,7 @@ def command_of(plan: dict[str, Any], cell: Cell) -> str:
 
 
 def merged(plan: dict[str, Any], results: Path) -> dict[str, Any]:
-    """Return the plan with the cells that were published before it; those of another setting are refused."""
+    """Return the plan with the cells that were published earlier; exit if those have another setting."""
     if not (results / layout.PLAN).exists():
         return plan
     before = json.loads((results / layout.PLAN).read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def merged(plan: dict[str, Any], results: Path) -> dict[str, Any]:
 
 
 def publish(run: Path, commit: str, name: str | None = None, made_by: str | None = None, root: Path = ROOT) -> Path:
-    """Copy what is complete, then write the table and the page."""
+    """Copy the complete cells, then write the table and the page; return the results directory."""
     plan, cells = planned_cells(run)
     results = root / "results" / (name or name_of(plan))
     if not any(cell.complete for cell in cells):
@@ -97,15 +97,15 @@ def publish(run: Path, commit: str, name: str | None = None, made_by: str | None
     if found:
         page.write_text(text, encoding="utf-8")
     else:
-        print(f"{page.name} has no place for it; write: <!-- {results.name} --> and <!-- /{results.name} -->")
+        print(f"{page.name} has no marks for it; add: <!-- {results.name} --> and <!-- /{results.name} -->")
     return results
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="directory that isfl reproduce wrote")
-    parser.add_argument("commit", help="whose code made the runs")
-    parser.add_argument("--name", help="of the directory in results/ (needed with --set overrides)")
-    parser.add_argument("--made-by", help="how the runs were made, if it was not by isfl reproduce")
+    parser.add_argument("commit", help="commit whose code made the runs")
+    parser.add_argument("--name", help="name of the directory in results/ (needed with --set overrides)")
+    parser.add_argument("--made-by", help="command that made the runs, if it was not isfl reproduce")
     given = parser.parse_args()
     print(publish(given.run, given.commit, given.name, given.made_by))

@@ -1,7 +1,7 @@
-"""Hooks of mkdocs: what the site shows besides `docs/`, without a second copy of it in the repository.
+"""Hooks of mkdocs: add files outside `docs/` to the site, without a second copy in the repository.
 
-README, CONTRIBUTING and CHANGELOG become pages, and files outside `docs/` that a page links to (pictures of results,
-examples) come along. Links are written as they work in the repository; here they are turned into the site's.
+README, CONTRIBUTING and CHANGELOG become pages. Files outside `docs/` that a page links to (pictures of results,
+examples) are copied. Links are written as they work in the repository; the hooks convert them for the site.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Pages that stand at the top of the repository, and where the site has them."""
+"""Pages at the top of the repository -> their place on the site."""
 
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """Add the pages of the repository's top, and every file that a link leads to."""
+    """Add the pages at the top of the repository, and every file that a page links to."""
     for name, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     for file in list(files.documentation_pages()):
@@ -36,7 +36,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: Any, files: Files) -> str:
-    """Turn the repository's links into the site's, code left alone."""
+    """Convert the repository's links to those of the site, outside code blocks."""
     origin = repository_path(page.file.src_uri)
     here = posixpath.dirname(page.file.src_uri)
 
@@ -55,18 +55,18 @@ def on_page_markdown(markdown: str, *, page: Page, config: Any, files: Files) ->
 
 
 def outside(link: str) -> bool:
-    """Whether a link leaves the repository, or does not leave its page."""
+    """Return whether a link leaves the repository or stays on its page."""
     return link.startswith(("http:", "https:", "mailto:", "#"))
 
 
 def repository_path(page: str) -> str:
-    """Where a page of the site stands in the repository."""
+    """Return the path in the repository of a page of the site."""
     tops = {place: name for name, place in PAGES.items()}
     return tops.get(page, f"docs/{page}")
 
 
 def place_of(link: str, origin: str) -> str | None:
-    """Where the site has what a link in the file `origin` of the repository leads to; None outside the repository."""
+    """Return the place on the site of the target of a link in the file `origin`; None outside the repository."""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link.partition("#")[0]))
     if target.startswith(".."):
         return None

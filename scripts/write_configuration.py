@@ -1,4 +1,4 @@
-"""Write `docs/configuration.md` from the models that check a configuration: every key, its type, default and meaning.
+"""Write `docs/configuration.md` from the models that check a configuration: all keys with type, default and meaning.
 
 python scripts/write_configuration.py
 """
@@ -27,14 +27,14 @@ INTRODUCTION = """\
 
 <!-- Written by scripts/write_configuration.py from the models that check a configuration. Change those. -->
 
-A run is told by one TOML file. Every key has a default, the paper's where it has one. `isfl run FILE --set KEY=VALUE`
-overrides a key of the file. Unknown keys, wrong types and values out of range end with one line that names the key.
-A run directory holds the configuration with every default filled in (`config.json`).
+One TOML file describes a run. Every key has a default; where the paper gives a value, the default is that value.
+`isfl run FILE --set KEY=VALUE` overrides a key of the file. For unknown keys, wrong types and values out of range,
+isfl prints one line that names the key. A run directory holds the configuration with all defaults (`config.json`).
 
-The defaults of `[split]` are the paper's too and ask for 10,000 samples: more than the embedded images have, so with
-those give smaller ones, as the [quick start](quickstart.md) does.
+The defaults of `[split]` are the paper's and need 10,000 samples, more than the embedded images have. With the embedded
+images, set smaller values, as the [quick start](quickstart.md) does.
 
-Several tables come in kinds: the key `kind` (or `rule`) says which, and decides which other keys there are.
+Some tables have several kinds. The key `kind` (or `rule`) selects the kind, and each kind has its own keys.
 """
 
 SIGNS = {limits.Ge: ("≥", "ge"), limits.Gt: (">", "gt"), limits.Le: ("≤", "le"), limits.Lt: ("<", "lt")}
@@ -47,7 +47,7 @@ def page() -> str:
 
 
 def section(model: type[Part], path: tuple[str, ...]) -> Iterator[str]:
-    """The keys of a table, then the tables inside it."""
+    """Yield the keys of a table, then the tables inside it."""
     tables = {name: parts_of(field.annotation) for name, field in model.model_fields.items()}
     yield from keys_of(model, without={name for name, parts in tables.items() if parts})
     for name, field in model.model_fields.items():
@@ -59,7 +59,7 @@ def section(model: type[Part], path: tuple[str, ...]) -> Iterator[str]:
 
 
 def table(path: tuple[str, ...], parts: list[type[Part]], field: FieldInfo) -> Iterator[str]:
-    """A table of the file, with one part a kind where there are several."""
+    """Yield the lines about a table of the file, with one part per kind."""
     yield f"{'#' * (len(path) + 1)} `[{'.'.join(path)}]`\n"
     if len(parts) == 1:
         yield f"{meaning_of(parts[0])}\n"
@@ -71,15 +71,15 @@ def table(path: tuple[str, ...], parts: list[type[Part]], field: FieldInfo) -> I
         return
     key = str(field.discriminator or discriminator_in(field))
     given = default_kind(field, key)
-    otherwise = f"`{given}`" if given else "what the scheme's name stands for"
+    otherwise = f"`{given}`" if given else "that of the scheme's name"
     default = choice(type(field.default), key) if isinstance(field.default, Part) else given
     absent = "" if default == given else f" Without this table it is `{default}`."
-    yield f"`{key}` says which kind it is; if it does not, it is {otherwise}.{absent}\n"
+    yield f"`{key}` selects the kind; the default is {otherwise}.{absent}\n"
     yield from kinds(parts, key)
 
 
 def kinds(parts: list[type[Part]], key: str) -> Iterator[str]:
-    """One paragraph and one table of keys per kind."""
+    """Yield one paragraph and one table of keys per kind."""
     for part in parts:
         yield f'**`{key} = "{choice(part, key)}"`**: {meaning_of(part)}\n'
         yield from keys_of(part, without={key})
@@ -100,7 +100,7 @@ def keys_of(model: type[Part], without: set[str]) -> Iterator[str]:
 
 
 def parts_of(annotation: Any) -> list[type[Part]]:
-    """The models that an annotation allows; none where it is a plain value."""
+    """Return the models that an annotation allows; none for a plain value."""
     if get_origin(annotation) is Annotated:
         return parts_of(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -109,12 +109,12 @@ def parts_of(annotation: Any) -> list[type[Part]]:
 
 
 def entries_of(annotation: Any) -> list[type[Part]]:
-    """The models that the entries of a list may be; none where it is no list of them."""
+    """Return the models that the entries of a list may be; none for other annotations."""
     return parts_of(get_args(annotation)[0]) if get_origin(annotation) is list else []
 
 
 def default_kind(field: FieldInfo, key: str) -> str | None:
-    """What a table is that does not say its kind: what the validator in front of it fills in."""
+    """Return the kind of a table without the key: the one that the validator in front of it fills in."""
     fillers = [item for item in field.metadata if isinstance(item, BeforeValidator)]
     if fillers:
         return str(fillers[0].func({})[key])  # type: ignore[call-arg]
@@ -122,7 +122,7 @@ def default_kind(field: FieldInfo, key: str) -> str | None:
 
 
 def discriminator_in(field: FieldInfo) -> str:
-    """The key that tells the kind, where the union is wrapped once more for its default."""
+    """Return the key that selects the kind, for a union that is wrapped once more for its default."""
     inner = [item for item in get_args(field.annotation) if isinstance(item, FieldInfo)]
     return str(inner[0].discriminator)
 
@@ -132,7 +132,7 @@ def choice(part: type[Part], key: str) -> str:
 
 
 def meaning_of(part: Callable[..., Any]) -> str:
-    """The docstring as Markdown: one line a paragraph, indentation gone."""
+    """Return the docstring as Markdown: one line per paragraph, without indentation."""
     paragraphs = (part.__doc__ or "").strip().split("\n\n")
     return "\n\n".join(" ".join(line.strip() for line in text.splitlines()) for text in paragraphs)
 
@@ -179,10 +179,10 @@ def default_of(field: FieldInfo) -> str:
 
 
 def shorthands() -> str:
-    """What the names of schemes stand for."""
+    """Return the table of scheme names and the choices they stand for."""
     text = (
         'Without this table the scheme is `isfl`. `scheme = "moon"` is short for `scheme = {name = "moon"}`.\n'
-        "A name stands for choices of the parts below, and what it does not name is `fedavg`'s:\n\n"
+        "A name stands for choices of the parts below; all other parts are those of `fedavg`:\n\n"
         "| name | stands for |\n|---|---|\n"
     )
     plain = Scheme.model_validate("fedavg").model_dump(include={part: {"rule", "kind"} for part in SCHEME_PARTS})
@@ -205,7 +205,7 @@ def toml(value: Any) -> str:
 
 
 def by_name(things: Mapping[str, Callable[..., Any]], own: str) -> str:
-    """What can be called by name, in the words of its docstring."""
+    """Return the table of things that have a name, with the first paragraph of their docstrings."""
     rows = [
         f"| `{name}` | {meaning_of(thing).partition(chr(10))[0]} |".replace("*", r"\*")
         for name, thing in things.items()
@@ -218,7 +218,7 @@ NAMES: dict[tuple[str, ...], Callable[[], str]] = {
     ("data",): lambda: by_name({name: source.load for name, source in SOURCES.items()}, "`module:function`"),
     ("model",): lambda: by_name({name: model.build for name, model in MODELS.items()}, "`module:Class`"),
 }
-"""Tables with a key whose values have a table of their own."""
+"""Tables with a key whose values are listed in another table."""
 
 
 if __name__ == "__main__":

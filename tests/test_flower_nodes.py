@@ -119,7 +119,7 @@ def test_too_few_nodes_are_waited_for_and_then_the_run_stops(tmp_path: Path) -> 
     [
         (Node(0, Path("x")), "client 0, which is connected: it must wait"),
         (Node(7, Path("x")), "partition-id is 7, but the split has 3 clients"),
-        (Node(2, Path("x"), data="mine.npz"), "the run must say flower.own_data = true"),
+        (Node(2, Path("x"), data="mine.npz"), "the run needs flower.own_data = true"),
     ],
 )
 def test_a_node_that_does_not_fit_is_told_why(node: Node, reason: str, tmp_path: Path) -> None:

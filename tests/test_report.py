@@ -156,7 +156,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str | None, int]] = {
     "no probabilities": (lambda path: (path / "probabilities.jsonl").unlink(), "probabilities.jsonl is missing", 5),
     "no split": (lambda path: (path / "split.json").unlink(), "split.json is missing", 5),
     "a broken split": (lambda path: (path / "split.json").write_text("{"), "split.json cannot be read", 5),
-    "a split of something else": (lambda path: (path / "split.json").write_text("[]"), "split.json is not what", 5),
+    "a split of something else": (
+        lambda path: (path / "split.json").write_text("[]"),
+        "split.json is not a JSON object",
+        5,
+    ),
     "no configuration": (lambda path: (path / "config.json").unlink(), "config.json is missing", 5),
     "a broken configuration": (
         lambda path: (path / "config.json").write_bytes(b"\xff"),

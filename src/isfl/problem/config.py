@@ -20,26 +20,28 @@ from isfl.schema import Part
 
 
 class FlowerSettings(Part):
-    """What is needed besides where clients are machines of their own; the local engine does not look at it."""
+    """Settings of runs on Flower; the local engine ignores them."""
 
     own_data: bool = Field(
         False,
-        description="every client trains on the data its operator names in its node configuration: `split` is not "
-        "used, `data` names the public set and the test set, which the server has",
+        description="every client trains on the data that its node configuration names; `split` is not used, `data` "
+        "names the public set and the test set, which the server holds",
     )
     clients: int | None = Field(
-        None, ge=1, description="with `own_data`: how many clients there are; the first round waits for all"
+        None, ge=1, description="with `own_data`: number of clients; the first round waits for all"
     )
-    min_clients: int = Field(1, ge=1, description="with fewer connected, a round waits and then the run stops")
-    wait_seconds: float = Field(300.0, gt=0, description="how long to wait for clients to be connected")
+    min_clients: int = Field(
+        1, ge=1, description="a round waits until this many clients are connected, at most `wait_seconds`"
+    )
+    wait_seconds: float = Field(300.0, gt=0, description="longest wait for clients to connect; then the run stops")
     evaluate_share: float = Field(
-        1.0, ge=0, le=1, description="share of the clients that is asked how the model does on their data"
+        1.0, ge=0, le=1, description="share of the clients that evaluate the model on their data"
     )
-    reply_seconds: float = Field(3600.0, gt=0, description="how long a client may take to answer")
+    reply_seconds: float = Field(3600.0, gt=0, description="longest time a client may take to reply")
 
 
 class Config(Settings):
-    """One run: what a federation is told, and the data, split and model it is told it for."""
+    """One run: the settings of the federation, and its data, split and model."""
 
     data: DataSettings = DataSettings()
     split: AnySplit = MixedSplit()
@@ -47,11 +49,11 @@ class Config(Settings):
     flower: FlowerSettings = FlowerSettings()
 
     @model_validator(mode="after")
-    def _clients_are_told_once(self) -> Self:
+    def _clients_are_counted_once(self) -> Self:
         if self.flower.own_data != (self.flower.clients is not None):
             raise ValueError(
-                "flower.own_data and flower.clients go together: with data of their own, the number of clients is told "
-                "by flower.clients, otherwise by split"
+                "flower.own_data and flower.clients go together: with own_data, flower.clients is the number of "
+                "clients; otherwise split has it"
             )
         return self
 
@@ -68,7 +70,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> Config:
-    """The same from TOML text; `name` is what errors call it."""
+    """Parse TOML text like `load_config`; error messages begin with `name`."""
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also numbers too long and tables nested too deep
@@ -79,7 +81,7 @@ def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> Config:
 
 
 def config_from(raw: Mapping[str, Any], name: str) -> Config:
-    """Check a nested dictionary; one line for the first thing that is wrong."""
+    """Check a nested dictionary; the first mistake becomes a `UserError` of one line."""
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
@@ -102,7 +104,7 @@ def apply(raw: dict[str, Any], override: str) -> None:
         if key == "scheme" and isinstance(inner, str):  # scheme = "isfl" is short for {name = "isfl"}
             inner = table[key] = {"name": inner}
         if not isinstance(inner, dict):
-            raise UserError(f"--set {override}: {key!r} is {inner!r}, not a table with keys of its own")
+            raise UserError(f"--set {override}: {key!r} is {inner!r}, not a table")
         table = inner
     table[last] = value
 
@@ -118,7 +120,7 @@ def _explain(error: ValidationError, raw: Mapping[str, Any]) -> str:
     elif first["type"] == "missing":
         message = "is required"
     elif first["type"] == "union_tag_not_found":
-        message = f"needs the key {first['ctx']['discriminator']} to say which kind it is"
+        message = f"needs the key {first['ctx']['discriminator']}, which selects the kind"
     elif first["type"] == "union_tag_invalid":
         key = f"{key}.{first['ctx']['discriminator'].strip(chr(39))}"
         message = f"found {first['ctx']['tag']!r}; choose one of {first['ctx']['expected_tags']}"
@@ -129,9 +131,9 @@ def _explain(error: ValidationError, raw: Mapping[str, Any]) -> str:
 
 
 def _key(location: tuple[int | str, ...], raw: Any, absent: bool) -> str:
-    """The path as the user wrote it: tags that pydantic adds for the chosen kind are left out.
+    """Return the path as the user wrote it, without the tags that pydantic adds for the chosen kind.
 
-    `absent`: the last step is a key that is not there, or should not be.
+    `absent`: the last step is a key that is missing or unknown.
     """
     names: list[str] = []
     for i, step in enumerate(location):
@@ -151,7 +153,7 @@ def _suggestion(key: str) -> str:
 
 
 def _all_keys(model: type[Part]) -> set[str]:
-    """Every key that appears anywhere in the configuration."""
+    """Return all keys of the configuration, at any depth."""
     schema = model.model_json_schema()
     tables = [schema, *schema.get("$defs", {}).values()]
     return {key for table in tables for key in table.get("properties", {})}

@@ -19,26 +19,26 @@ from isfl.problem.config import Config
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything that a federation works on."""
+    """The data and the model of a federation."""
 
     model: nn.Module
     population: Population | None
-    """None where clients hold data of their own (`flower.own_data`)."""
+    """None if clients hold their own data (`flower.own_data`)."""
     public: Dataset
-    """D_L."""
+    """The public set D_L."""
     test: Dataset
-    """D_S."""
+    """The balanced test set D_S."""
     class_names: tuple[str, ...]
 
     @property
     def clients(self) -> Population:
-        """The clients' data; only for configurations that have it here."""
-        assert self.population is not None, "clients with data of their own are not part of the problem"
+        """The clients' data; only for configurations that split it themselves."""
+        assert self.population is not None, "clients with their own data are not part of the problem"
         return self.population
 
 
 def prepare(config: Config) -> Problem:
-    """Load the data, split it and build the model; a request that cannot be met is a `UserError`."""
+    """Load the data, split it and build the model; raise `UserError` if that is impossible."""
     source = load(config.data)
     check_transforms(config.training.augment, source.train.inputs[:2])
     labels = source.train.labels.numpy()
@@ -60,5 +60,5 @@ def model_of(config: Config, source: Source) -> nn.Module:
     model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
     check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
     if config.training.initial_models == "independent":
-        layer_resets(model)  # refuses a model that cannot be drawn anew, before the first round
+        layer_resets(model)  # refuses a model that cannot be initialised again, before the first round
     return model
