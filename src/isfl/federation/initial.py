@@ -20,7 +20,7 @@ def initialise(model: nn.Module, seed: int, client: int) -> None:
 
 
 def layer_resets(model: nn.Module) -> list[Callable[[], object]]:
-    """Return `reset_parameters` of every trainable layer; refuse a layer without it. Frozen layers keep their weights."""
+    """Return `reset_parameters` of every trainable layer; refuse a layer without it. Frozen layers stay as they are."""
     resets: list[Callable[[], object]] = []
     for layer in model.modules():
         own = list(layer.parameters(recurse=False))

@@ -46,7 +46,7 @@ SHORTHANDS: dict[str, dict[str, Any]] = {
 """The parts behind each name; parts that are not listed are FedAvg's."""
 
 _SHARED = frozenset({"calibrate", "weights"})
-"""Settings that every kind of a part has; a change of kind keeps them: `calibrated` with FedProx stays calibrated."""
+"""Settings that every kind has and a change of kind keeps: `calibrated` with FedProx stays calibrated."""
 
 
 class Scheme(Part):
