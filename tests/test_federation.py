@@ -27,7 +27,7 @@ from isfl.federation.training import batches
 from isfl.federation.values import ClientUpdate, TrainTask, payload_bytes
 from tests.worlds import COUNTS, Meddling, engine_of, federate, last_scores, network, same_bits, settings_of
 
-SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "shrunk", "gradient-norm", "isfl"]
+SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "shrunk", "bias-variance", "gradient-norm", "isfl"]
 OBJECTIVES = [{"kind": k, "calibrate": c} for k in ("cross-entropy", "fedprox", "moon") for c in (False, True)]
 AGGREGATIONS = ["mean", "momentum", "adam", "median", "trimmed-mean"]
 
@@ -304,7 +304,10 @@ def test_the_sampling_ratio_shortens_epochs() -> None:
 
 
 def test_what_sampling_costs_is_counted() -> None:
-    """ISFL: (K + 1) |D_L| at the server, 2 K |D_L| at the clients. ISFedAvg: |D_G| from the second round on."""
+    """ISFL: (K + 1) |D_L| at the server, 2 K |D_L| at the clients. ISFedAvg: |D_G| from the second round on.
+
+    Bias-variance: |D_L|.
+    """
     public, everyone = 32, 120
     for scheme, target, expected in (
         ("fedavg", "global", [0, 0]),
@@ -312,6 +315,7 @@ def test_what_sampling_costs_is_counted() -> None:
         ({"name": "isfl", "sampling": {"where": "client"}}, "uniform", [4 * public] * 2),
         ({"name": "isfl", "sampling": {"where": "client", "lipschitz_at": "client"}}, "uniform", [6 * public] * 2),
         ("isfedavg", "global", [0, everyone]),
+        ("bias-variance", "global", [public] * 2),
     ):
         _, reports = federate(settings_of(scheme, target={"kind": target}, training={"rounds": 2}))
         assert [r.gradient_evaluations.sampling for r in reports] == expected

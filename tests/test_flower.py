@@ -48,6 +48,10 @@ from tests.grids import (
             {"target": {"kind": "uniform"}, "training": {"batchnorm": "local", "participation": 0.7}},
         ),
         ({"name": "isfl", "aggregation": {"rule": "adam"}}, {"training": {"batchnorm": "group"}}),
+        ("decaying", {"training": {"participation": 0.7}}),
+        ("shrunk", {"target": {"kind": "noised", "epsilon": 1.0}}),
+        ("bias-variance", {"target": {"kind": "uniform"}, "training": {"participation": 0.7}}),
+        ({"name": "bias-variance", "objective": {"calibrate": True}}, {"training": {"batchnorm": "local"}}),
     ],
 )
 def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str, Any], tmp_path: Path) -> None:
@@ -97,7 +101,9 @@ def test_values_survive_the_wire() -> None:
     assert back.model["n"].dtype == torch.int64 and back.model["n"].shape == ()
 
 
-@pytest.mark.parametrize(("scheme", "answers"), [(PRIVATE, 1), (MEASURED_AT_CLIENT, 2)], ids=["server", "client"])
+@pytest.mark.parametrize(
+    ("scheme", "answers"), [(PRIVATE, 1), (MEASURED_AT_CLIENT, 2), ("shrunk", 1), ("bias-variance", 1)], ids=str
+)
 def test_private_clients_send_nothing_about_their_labels(scheme: Any, answers: int, tmp_path: Path) -> None:
     config = config_of(scheme, target={"kind": "uniform"}, diagnostics={"bound": True})
     grid = Federation({1000 + k: Node(k, tmp_path) for k in range(3)})  # not simulated: their state is theirs

@@ -292,3 +292,12 @@ def test_the_callers_threads_and_model_are_as_they_were_after_a_run(tmp_path: Pa
     kinds = [type(layer) for layer in model.modules()]
     prepared(model, Settings.model_validate({"training": {"batchnorm": "group"}}))
     assert [type(layer) for layer in model.modules()] == kinds
+
+
+def test_a_run_that_measures_moments_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """Moments belong to the global model: they are measured again and need no place in a checkpoint."""
+    settings = config(scheme={"name": "bias-variance", "objective": {"calibrate": True}})
+    run(settings, tmp_path / "whole")
+    stop_after(tmp_path / "stopped", 2, settings=settings)
+    resume(tmp_path / "stopped")
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")

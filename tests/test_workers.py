@@ -31,6 +31,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "isfl": {"scheme": "isfl"},
     "fedavg with diagnostics": {"scheme": "fedavg", "diagnostics": {"lipschitz": True}},
     "isfedavg": {"scheme": "isfedavg"},
+    "bias-variance": {"scheme": "bias-variance", "target": {"kind": "uniform"}},
     "private, moon, local statistics": {
         "scheme": {**MEASURED_AT_CLIENT, "objective": {"kind": "moon"}},
         "target": {"kind": "uniform"},

@@ -21,7 +21,15 @@ from isfl.federation.normalization import estimate_statistics, statistic_names
 from isfl.federation.round import participant_count
 from isfl.federation.settings import Settings
 from isfl.federation.values import Weights, state_of
-from isfl.smoothness import LipschitzEstimate, conclude, distance, plan_estimate, squared_gradient
+from isfl.smoothness import (
+    LipschitzEstimate,
+    MomentsEstimate,
+    conclude,
+    distance,
+    gradient_moments,
+    plan_estimate,
+    squared_gradient,
+)
 from isfl.theory.arrays import Array
 
 PIECE = 1000
@@ -80,6 +88,11 @@ class ServerCompute:
         )
         distances = [distance(other, module) for other in LoadedModels(self.worker.spare, local)]
         return conclude(plan, self.executor.measure(plan, local, reference), distances)
+
+    def moments(self, model: Weights) -> MomentsEstimate:
+        module, device = self.worker.loaded(model), self.worker.device
+        inputs, labels = self.public.everything()
+        return gradient_moments(module, inputs.to(device), labels.to(device), self.num_classes)
 
     def with_statistics(self, model: Weights) -> Weights:
         module = self.worker.loaded(model)

@@ -157,11 +157,13 @@ def _warn_of_other_versions(directory: RunDirectory) -> None:
 
 
 def _warn_of_unknown_classes(public: Dataset, config: Config) -> None:
-    """Warn of classes the public set lacks: their Lipschitz values are unknown, and ISFL goes on without them."""
+    """Warn of classes the public set lacks: their gradients are unknown, and sampling goes on without them."""
     lacking = np.flatnonzero(public.class_counts == 0).tolist()
-    if lacking and (config.importance_sampling is not None or config.diagnostics.lipschitz):
+    moments = config.scheme.sampling.uses_moments
+    if lacking and (moments or config.importance_sampling is not None or config.diagnostics.lipschitz):
+        what = "gradients" if moments else "Lipschitz values"
         warnings.warn(
-            f"the public set has no sample of class {', '.join(map(str, lacking))}: Lipschitz values there count as "
+            f"the public set has no sample of class {', '.join(map(str, lacking))}: {what} there count as "
             "average (raise data.public)",
             stacklevel=3,
         )

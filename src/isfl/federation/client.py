@@ -36,6 +36,7 @@ from isfl.federation.values import (
 from isfl.randomness import Purpose, torch_randomness
 from isfl.smoothness import estimate_lipschitz
 from isfl.theory.arrays import Array
+from isfl.theory.bias_variance import Moments
 
 
 def introduce(client: int, data: Dataset, settings: Settings, noise: np.random.Generator) -> ClientProfile:
@@ -145,13 +146,14 @@ def observe_client(task: TrainTask, counts: Array, settings: Settings, memory: C
 
 
 def _probabilities(task: TrainTask, counts: Array, settings: Settings, memory: ClientMemory) -> Array:
-    """What the server sent, what follows from the Lipschitz values it sent, what the client remembers from its own
+    """What the server sent, what follows from the values it sent, what the client remembers from its own
     renewal, or what the rule starts with."""
     if task.probabilities is not None:
         return task.probabilities
     if settings.measures_at_client and memory.probabilities is not None:
         return memory.probabilities
-    known = Known(counts, task.target, task.round, settings.training.rounds, task.lipschitz)
+    moments = None if task.moments is None else Moments.unpacked(task.moments)
+    known = Known(counts, task.target, task.round, settings.training.rounds, task.lipschitz, moments)
     return settings.scheme.sampling.own_probabilities(known)
 
 

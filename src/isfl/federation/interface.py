@@ -19,7 +19,7 @@ from isfl.federation.values import (
     TrainTask,
     Weights,
 )
-from isfl.smoothness import LipschitzEstimate
+from isfl.smoothness import LipschitzEstimate, MomentsEstimate
 from isfl.theory.arrays import Array
 
 
@@ -41,6 +41,10 @@ class Server(Protocol):
 
     def initial_model(self) -> Weights: ...
     def lipschitz(self, local: Sequence[Weights], reference: Weights) -> LipschitzEstimate: ...
+    def moments(self, model: Weights) -> MomentsEstimate:
+        """Moments of the gradients of each class on the public set."""
+        ...
+
     def with_statistics(self, model: Weights) -> Weights:
         """The model with BatchNorm statistics estimated on the public set."""
         ...

@@ -1,4 +1,6 @@
-"""After the aggregation: Lipschitz values, and the probabilities that follow from them (Algorithm 2, lines 9 to 14).
+"""What sampling rules need to know of gradients: moments before a round, Lipschitz values after it.
+
+After the aggregation come Lipschitz values and the probabilities that follow from them (Algorithm 2, lines 9 to 14).
 
 Two questions, answered apart: who measures `L`, and who solves for `q`.
 
@@ -33,6 +35,27 @@ from isfl.federation.values import (
     payload_bytes,
 )
 from isfl.theory.arrays import Array
+
+
+@dataclass(frozen=True)
+class MeasuredMoments:
+    """Moments of the gradients of each class at the model a round starts from, and what they cost."""
+
+    packed: Array | None = None
+    """(C (C + 1),) what clients are sent; None if nothing was measured, or no gradient was finite."""
+    dropped: int = 0
+    evaluations: int = 0
+    seconds: float = 0.0
+
+
+def measure_moments(state: FederationState, settings: Settings, engine: Engine) -> MeasuredMoments:
+    """Measure the moments at the model that clients are about to train, if their rule uses them."""
+    if not settings.scheme.sampling.uses_moments:
+        return MeasuredMoments()
+    began = time.perf_counter()
+    found = engine.server.moments(state.model)
+    packed = None if found.moments is None else found.moments.packed()
+    return MeasuredMoments(packed, found.dropped, found.gradient_evaluations, time.perf_counter() - began)
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,13 @@ from isfl.federation.admission import Admission, admit, profile_refusal
 from isfl.federation.aggregations import aggregate
 from isfl.federation.diagnostics import diagnose
 from isfl.federation.interface import Engine, Server
-from isfl.federation.measuring import measure_and_renew
+from isfl.federation.measuring import measure_and_renew, measure_moments
 from isfl.federation.round_report import Evaluation, RoundReport, report_of
 from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.settings import Settings
 from isfl.federation.values import FederationState, Observation, TrainTask
 from isfl.randomness import Purpose, generator
+from isfl.theory.arrays import Array
 
 
 def run_round(state: FederationState, settings: Settings, engine: Engine) -> tuple[FederationState, RoundReport]:
@@ -59,15 +60,16 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
     See `isfl.LocalEngine`.
     """
     began = time.perf_counter()
-    tasks = training_tasks(state, settings)
+    moments = measure_moments(state, settings, engine)
+    tasks = training_tasks(state, settings, moments.packed)
     answers = engine.train(tasks)  # lines 3 to 6: local training with importance sampling
     admission = admit(tasks, answers, state, settings, engine.server.facts)  # line 8: upload
-    observed = observe(state, engine)
+    observed = observe(state, moments.packed, engine)
     new, admission = aggregate_admitted(state, admission, settings, engine.server)  # line 9
     new, measured = measure_and_renew(state, new, admission.admitted, observed, settings, engine)  # lines 10 to 12
     theory = diagnose(state, new, admission.admitted, measured, settings, engine)
     evaluation = evaluate(new, settings, engine)
-    report = report_of(settings, state, tasks, admission, observed, measured, theory, evaluation)
+    report = report_of(settings, state, tasks, admission, observed, moments, measured, theory, evaluation)
     return new, replace(report, wall_seconds=time.perf_counter() - began)
 
 
@@ -124,12 +126,13 @@ def start(settings: Settings, engine: Engine) -> FederationState:
     )
 
 
-def training_tasks(state: FederationState, settings: Settings) -> list[TrainTask]:
+def training_tasks(state: FederationState, settings: Settings, moments: Array | None) -> list[TrainTask]:
     """Return what the clients of the next round are sent: the model, and what their sampling rule needs."""
-    return [training_task(state, client) for client in participants(settings, len(state.sizes), state.round + 1)]
+    clients = participants(settings, len(state.sizes), state.round + 1)
+    return [training_task(state, client, moments) for client in clients]
 
 
-def training_task(state: FederationState, client: int) -> TrainTask:
+def training_task(state: FederationState, client: int, moments: Array | None) -> TrainTask:
     """Return what this client is sent if it takes part in the next round."""
     return TrainTask(
         state.round + 1,
@@ -138,6 +141,7 @@ def training_task(state: FederationState, client: int) -> TrainTask:
         state.target[client],
         probabilities=None if state.probabilities is None else state.probabilities[client],
         lipschitz=known_row(state.lipschitz, client),
+        moments=moments,
     )
 
 
@@ -172,10 +176,10 @@ def aggregate_admitted(
     return replace(unchanged, model=model, server=memory), admission
 
 
-def observe(state: FederationState, engine: Engine) -> Mapping[int, Observation]:
+def observe(state: FederationState, moments: Array | None, engine: Engine) -> Mapping[int, Observation]:
     """Return what clients hold and drew with, as the server knows it or as far as a simulation may look."""
     if state.probabilities is None or state.counts is None:
-        return engine.observe([training_task(state, client) for client in range(len(state.sizes))])
+        return engine.observe([training_task(state, client, moments) for client in range(len(state.sizes))])
     rows = zip(state.probabilities, state.counts / state.sizes[:, None], strict=True)
     return {k: Observation(probabilities, shares) for k, (probabilities, shares) in enumerate(rows)}
 

@@ -10,7 +10,7 @@ import numpy as np
 from isfl.federation.admission import Admission
 from isfl.federation.diagnostics import Diagnosis, Drift
 from isfl.federation.evaluation import ClassScores, Score
-from isfl.federation.measuring import Measured
+from isfl.federation.measuring import Measured, MeasuredMoments
 from isfl.federation.sampling_rules.isfl import Rho
 from isfl.federation.settings import Settings
 from isfl.federation.values import ClientUpdate, FederationState, Observation, TrainTask, payload_bytes
@@ -75,6 +75,7 @@ def report_of(
     tasks: Sequence[TrainTask],
     admission: Admission,
     observed: Mapping[int, Observation],
+    moments: MeasuredMoments,
     measured: Measured | None,
     theory: Diagnosis,
     evaluation: Evaluation,
@@ -98,9 +99,9 @@ def report_of(
         drift=theory.drift,
         gradient_square=theory.gradient_square,
         bound=theory.bound,
-        dropped_samples=0 if found is None else found.dropped,
-        gradient_evaluations=_gradient_evaluations(settings, admission.counted, measured, theory),
-        seconds=_seconds(settings, admission.counted, measured, theory),
+        dropped_samples=moments.dropped + (0 if found is None else found.dropped),
+        gradient_evaluations=_gradient_evaluations(settings, admission.counted, moments, measured, theory),
+        seconds=_seconds(settings, admission.counted, moments, measured, theory),
         evaluation_seconds=evaluation.seconds,
         bytes_up=sum(map(payload_bytes, admission.counted)) + (0 if found is None else found.bytes_up),
         bytes_down=sum(map(payload_bytes, tasks)) + (0 if found is None else found.bytes_down),
@@ -108,23 +109,33 @@ def report_of(
 
 
 def _gradient_evaluations(
-    settings: Settings, updates: Sequence[ClientUpdate], measured: Measured | None, theory: Diagnosis
+    settings: Settings,
+    updates: Sequence[ClientUpdate],
+    moments: MeasuredMoments,
+    measured: Measured | None,
+    theory: Diagnosis,
 ) -> Cost:
     measuring = 0 if measured is None else measured.cost.evaluations
     sampling, diagnostics = _booked(settings, measuring)
     return Cost(
         training=sum(u.training_evaluations for u in updates),
-        sampling=sum(u.sampling_evaluations for u in updates) + sampling,
+        sampling=sum(u.sampling_evaluations for u in updates) + moments.evaluations + sampling,
         diagnostics=diagnostics + theory.evaluations,
     )
 
 
-def _seconds(settings: Settings, updates: Sequence[ClientUpdate], measured: Measured | None, theory: Diagnosis) -> Cost:
+def _seconds(
+    settings: Settings,
+    updates: Sequence[ClientUpdate],
+    moments: MeasuredMoments,
+    measured: Measured | None,
+    theory: Diagnosis,
+) -> Cost:
     measuring = 0.0 if measured is None else measured.cost.seconds
     sampling, diagnostics = _booked(settings, measuring)
     return Cost(
         training=sum(u.training_seconds for u in updates),
-        sampling=sum(u.sampling_seconds for u in updates) + sampling,
+        sampling=sum(u.sampling_seconds for u in updates) + moments.seconds + sampling,
         diagnostics=sum(u.diagnostic_seconds for u in updates) + diagnostics + theory.seconds,
     )
 

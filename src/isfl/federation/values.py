@@ -40,6 +40,8 @@ class TrainTask:
     """(C,) computed at the server; None where the client finds them itself."""
     lipschitz: Array | None = None
     """(C,) the client's last Lipschitz values, measured at the server, where it solves for its own probabilities."""
+    moments: Array | None = None
+    """(C (C + 1),) of the gradients of each class at this model (`Moments.packed`), where the rule uses them."""
 
 
 @dataclass(frozen=True)

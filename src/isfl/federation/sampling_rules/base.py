@@ -15,6 +15,7 @@ from isfl.randomness import Purpose, generator
 from isfl.sampling import Indices, draw_by_class
 from isfl.schema import Part
 from isfl.theory.arrays import Array
+from isfl.theory.bias_variance import Moments
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Known:
     """Of the whole run."""
     lipschitz: Array | None = None
     """(C,) its last Lipschitz values, where it solves for its own probabilities with them."""
+    moments: Moments | None = None
+    """Of the gradients of each class at the model the round starts from; None if unknown or not used."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class SamplingRule(Part):
     """Whether the probabilities follow from the client's own gradients, so that the server cannot know them."""
     keeps_counts: ClassVar[bool] = False
     """Whether clients keep their class counts to themselves wherever the target can be found without them."""
+    uses_moments: ClassVar[bool] = False
+    """Whether the server measures the moments of the classes' gradients before each round and sends them."""
 
     rule: str
 
