@@ -286,10 +286,13 @@ def test_the_demo_is_ten_clients_on_real_data() -> None:
     assert card.total_variation.mean() > 0.6  # severe: most samples would have to change class
 
 
-def test_a_class_missing_from_the_public_set_is_warned_of_once(tiny: Path) -> None:
-    result = isfl("run", "tiny.toml", "--set", "data.public=3", "--out", "out", cwd=tiny.parent)
+@pytest.mark.parametrize(("scheme", "what"), [("isfl", "Lipschitz values"), ("bias-variance", "gradients")])
+def test_a_class_missing_from_the_public_set_is_warned_of_once(scheme: str, what: str, tiny: Path) -> None:
+    changes = ("--set", "data.public=3", "--set", f"scheme={scheme}")
+    result = isfl("run", "tiny.toml", *changes, "--out", "out", cwd=tiny.parent)
     assert result.returncode == 0
     assert result.stderr.startswith("warning: the public set has no sample of class ")
+    assert f"{what} there count as average" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
