@@ -81,7 +81,7 @@ def report_of(
     evaluation: Evaluation,
 ) -> RoundReport:
     """Put together what the steps of a round measured; `state` is the one before it."""
-    found = None if measured is None else measured.cost
+    paid, found = admission.counted, None if measured is None else measured.cost
     refused = dict(admission.refused)
     if found is not None:
         refused |= {client: f"renewal: {reason}" for client, reason in found.refused.items()}
@@ -100,49 +100,30 @@ def report_of(
         gradient_square=theory.gradient_square,
         bound=theory.bound,
         dropped_samples=moments.dropped + (0 if found is None else found.dropped),
-        gradient_evaluations=_gradient_evaluations(settings, admission.counted, moments, measured, theory),
-        seconds=_seconds(settings, admission.counted, moments, measured, theory),
+        gradient_evaluations=_cost(
+            settings,
+            training=sum(u.training_evaluations for u in paid),
+            sampling=sum(u.sampling_evaluations for u in paid) + moments.evaluations,
+            diagnostics=theory.evaluations,
+            lipschitz=0 if found is None else found.evaluations,
+        ),
+        seconds=_cost(
+            settings,
+            training=sum(u.training_seconds for u in paid),
+            sampling=sum(u.sampling_seconds for u in paid) + moments.seconds,
+            diagnostics=sum(u.diagnostic_seconds for u in paid) + theory.seconds,
+            lipschitz=0.0 if found is None else found.seconds,
+        ),
         evaluation_seconds=evaluation.seconds,
-        bytes_up=sum(map(payload_bytes, admission.counted)) + (0 if found is None else found.bytes_up),
+        bytes_up=sum(map(payload_bytes, paid)) + (0 if found is None else found.bytes_up),
         bytes_down=sum(map(payload_bytes, tasks)) + (0 if found is None else found.bytes_down),
     )
 
 
-def _gradient_evaluations(
-    settings: Settings,
-    updates: Sequence[ClientUpdate],
-    moments: MeasuredMoments,
-    measured: Measured | None,
-    theory: Diagnosis,
-) -> Cost:
-    measuring = 0 if measured is None else measured.cost.evaluations
-    sampling, diagnostics = _booked(settings, measuring)
-    return Cost(
-        training=sum(u.training_evaluations for u in updates),
-        sampling=sum(u.sampling_evaluations for u in updates) + moments.evaluations + sampling,
-        diagnostics=diagnostics + theory.evaluations,
-    )
-
-
-def _seconds(
-    settings: Settings,
-    updates: Sequence[ClientUpdate],
-    moments: MeasuredMoments,
-    measured: Measured | None,
-    theory: Diagnosis,
-) -> Cost:
-    measuring = 0.0 if measured is None else measured.cost.seconds
-    sampling, diagnostics = _booked(settings, measuring)
-    return Cost(
-        training=sum(u.training_seconds for u in updates),
-        sampling=sum(u.sampling_seconds for u in updates) + moments.seconds + sampling,
-        diagnostics=sum(u.diagnostic_seconds for u in updates) + diagnostics + theory.seconds,
-    )
-
-
-def _booked(settings: Settings, measuring: float) -> tuple[float, float]:
-    """Book the cost of Lipschitz values under (sampling, diagnostics): they are ISFL's price, else a diagnostic."""
-    return (measuring, 0) if settings.importance_sampling is not None else (0, measuring)
+def _cost(settings: Settings, training: float, sampling: float, diagnostics: float, lipschitz: float) -> Cost:
+    """Book the cost of Lipschitz values under sampling, if they are ISFL's price, else under diagnostics."""
+    for_sampling = settings.importance_sampling is not None
+    return Cost(training, sampling + lipschitz * for_sampling, diagnostics + lipschitz * (not for_sampling))
 
 
 def _lipschitz_by_client(admitted: Sequence[ClientUpdate], measured: Measured | None) -> dict[int, Array]:
