@@ -11,6 +11,10 @@ import pytest
 
 from isfl.cli import main
 from isfl.experiment.cells import planned_cells
+from isfl.federation.aggregations import AGGREGATIONS
+from isfl.federation.objectives import OBJECTIVES
+from isfl.federation.sampling_rules import RULES
+from isfl.federation.scheme import SHORTHANDS
 from isfl.report.reproduction import write_reproduction
 from tests.worlds import module_at
 
@@ -147,3 +151,12 @@ def test_the_example_of_an_own_loop_runs_and_is_short() -> None:
     path = ROOT / "examples/own_loop.py"
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60
     assert module_at(path).main() > 0.6
+
+
+def test_the_readme_and_the_method_page_name_every_choice() -> None:
+    """A new sampling rule, objective, aggregation or scheme has to be found by readers, too."""
+    choices = [(RULES, "rule"), (OBJECTIVES, "kind"), (AGGREGATIONS, "rule")]
+    kinds = {str(choice.model_fields[key].default) for room, key in choices for choice in room}
+    readme, method = (ROOT / "README.md").read_text(), (ROOT / "docs/method.md").read_text()
+    assert {name for name in kinds | SHORTHANDS.keys() if f"`{name}`" not in readme} == set()
+    assert {name for name in SHORTHANDS if f"`{name}`" not in method} == set()
