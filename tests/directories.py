@@ -43,6 +43,18 @@ def tiny_run(path: Path, scheme: Any = "isfl", rounds: int | None = None, **chan
     return path
 
 
+def scheme_runs_in(out: Path) -> None:
+    """Run FedAvg and ISFL with two seeds into full/, and ISFL with half of the samples into half/."""
+    smaller: dict[str, Any] = {
+        "split": {**TINY["split"], "clients": 3},
+        "model": {"name": "mlp", "width": 0.25},
+    }
+    for scheme in ("fedavg", "isfl"):
+        for seed in (0, 1):
+            tiny_run(out / "full" / scheme / f"seed-{seed}", scheme, seed=seed, **smaller)
+    tiny_run(out / "half", training={"sampling_ratio": 0.5}, **smaller)
+
+
 def written_run(path: Path, clients: int, classes: int, rounds: int, scheme: str = "isfl", seed: int = 0) -> Path:
     """A finished run of any size: probabilities follow from random Lipschitz values, as in a real one."""
     rng = np.random.default_rng(seed)

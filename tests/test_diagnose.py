@@ -1,4 +1,4 @@
-"""`isfl diagnose`: class counts in, five lines, tables and a picture out."""
+"""The diagnosis of class counts: drivers of the skew, expected gain, advice and picture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 from isfl.diagnose import advice
 from isfl.diagnose.advice import Advice, advise
 from isfl.diagnose.diagnosis import Diagnosis, Question, diagnose
-from isfl.diagnose.input import Options, question_from, split_of
+from isfl.diagnose.input import Options, question_from
 from isfl.diagnose.picture import draw_diagnosis
 from isfl.diagnose.serialise import plain
 from isfl.diagnose.tables import tables
@@ -30,12 +30,8 @@ from isfl.problem.config import config_from
 from isfl.problem.problem import prepare
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import leading, skew_drivers
-from tests.test_cli import isfl
-from tests.worlds import counted, written
-
-ROOT = Path(__file__).parent.parent
-EXAMPLE = ROOT / "examples" / "counts.csv"
-PNG = b"\x89PNG"
+from tests.pages import ROOT
+from tests.worlds import counted
 
 tables_of_counts = st.tuples(st.integers(1, 6), st.integers(1, 5)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.integers(0, 40).map(float))
@@ -44,9 +40,6 @@ tables_of_counts = st.tuples(st.integers(1, 6), st.integers(1, 5)).flatmap(
 
 def diagnosed(rows: object, lipschitz: Array | None = None) -> Diagnosis:
     return diagnose(counted(rows), Question(lipschitz=lipschitz))
-
-
-# ---------------------------------------------------------------- who drives the skew
 
 
 def test_drivers_of_a_federation_worked_out_by_hand() -> None:
@@ -83,9 +76,6 @@ def test_shares_of_the_skew_add_up_and_mixes_that_agree_have_none(counts: Array)
         assert len(chosen) == 0 or shares[chosen[:-1]].sum() < 0.5 * shares.sum()
     same = skew_drivers(np.arange(1, 4)[:, None] * np.array([1.0, 2.0, 6.0]))
     assert same.total == 0 and not same.clients.any()
-
-
-# ---------------------------------------------------------------- what drawing promises
 
 
 def test_rho_of_fedavg_uniform_and_isfl_at_flat_values() -> None:
@@ -136,11 +126,8 @@ def test_the_scale_of_lipschitz_values_does_not_matter() -> None:
 def test_the_target_is_taken_as_a_run_would_take_it() -> None:
     even = counted([[80, 20], [80, 20]])
     assert diagnose(even, Question()).advice.reason == "even"
-    balanced = question_from(EXAMPLE, Options(target="uniform"))[1].target
+    balanced = question_from(ROOT / "examples/counts.csv", Options(target="uniform"))[1].target
     assert diagnose(even, Question(target=balanced)).draws["fedavg"].distance == pytest.approx(2 * 0.3**2)
-
-
-# ---------------------------------------------------------------- the advice
 
 
 @pytest.mark.parametrize(
@@ -204,13 +191,10 @@ def test_the_last_of_five_lines_answers(rows: list[list[int]], starts: str) -> N
     assert five_lines(diagnosed(rows))[-1].startswith(starts)
 
 
-# ---------------------------------------------------------------- pictures and sizes
-
-
 @pytest.mark.parametrize("rows", [[[5]], [[5, 6, 7]], [[5], [7]], np.eye(60) + 1, [[90, 10, 0], [10, 90, 0]]])
 def test_a_picture_of_any_counted(rows: object, tmp_path: Path) -> None:
     out = draw_diagnosis(diagnosed(rows), tmp_path / "d.png")
-    assert out.read_bytes().startswith(PNG)
+    assert out.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match=r"d\.what: the picture cannot be written"):
         draw_diagnosis(diagnosed(rows), tmp_path / "d.what")
 
@@ -227,84 +211,3 @@ def test_ten_thousand_clients_take_seconds(tmp_path: Path) -> None:
     assert time.process_time() - started < 30
     assert all(len(table.rows) <= 42 for table in tables(result))
     assert max(map(len, five_lines(result))) < 300
-
-
-# ---------------------------------------------------------------- the command
-
-
-@pytest.mark.parametrize("public_from", ["unused", "all"])
-def test_the_counts_of_a_configuration_are_those_its_run_trains_on(public_from: str) -> None:
-    raw = {"data": {"public": 900, "public_from": public_from}, "split": {"clients": 5, "shard_size": 100}}
-    config = config_from(raw, "test")
-    of_the_run = [data.class_counts.tolist() for data in prepare(config).clients]
-    assert split_of(config, "test").counts.tolist() == of_the_run
-
-
-def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Markup of the terminal, formulas of the picture, lines and colours: a name is a name."""
-    from isfl.cli import main
-
-    path = written(tmp_path, 'client,[/b],$\\x$,"two\nlines"\n[red]a,9,1,5\n\x1b[31mb,1,9,5\n')
-    with pytest.raises(SystemExit) as ending:
-        main(["diagnose", str(path), "--picture", str(tmp_path / "d.png")])
-    shown = capsys.readouterr().out
-    assert ending.value.code in (0, None) and (tmp_path / "d.png").exists()
-    assert (
-        all(name in shown for name in ("│ [/b]", "│ $\\x$", "│ two lines", "│ [red]a", "│ [31mb"))
-        and "\x1b" not in shown
-    )
-
-
-def test_the_command_on_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
-    page = (ROOT / "docs/diagnose.md").read_text(encoding="utf-8")
-    shown = re.findall(r"<!-- transcript -->\n```text\n\$ isfl diagnose examples/counts.csv\n(.*?)```", page, re.DOTALL)
-    result = isfl("diagnose", str(EXAMPLE), cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert shown == ["".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())]
-    assert "…" not in result.stdout
-
-
-def test_the_command_on_a_configuration_with_every_option(tmp_path: Path) -> None:
-    config = "[data]\nname='digits'\npublic=50\n[split]\nkind='dirichlet'\nsamples_per_client=100\n"
-    written(tmp_path, config, "c.toml")
-    options = ("--set", "split.clients=5", "--target", "uniform", "--floor", "0.1", "--target-floor", "0.5")
-    values = ("--lipschitz", ",".join(["1", "2"] * 5))
-    result = isfl("diagnose", "c.toml", *options, *values, "--picture", "d.png", "--json", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert len(found["clients"]) == 5 and found["target"] == {"kind": "uniform"} and found["floor"] == 0.1
-    assert found["draws"]["isfl"]["rho"] >= found["draws"]["minimum"]["rho"]
-    assert (tmp_path / "d.png").read_bytes().startswith(PNG)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("c.csv", "--set", "seed=1"), "--set seed=1: c.csv holds counts"),
-        (("c.csv", "--target", "here"), "--target here: write global, uniform, or one share per class"),
-        (("c.csv", "--target", "0.5,0.4"), "--target 0.5,0.4: write global"),
-        (("c.csv", "--target", "0.5,0.3,0.2"), "target.shares has shape (3,): give 2 numbers"),
-        (("c.csv", "--floor", "0.7", "--target-floor", "0.7"), "--floor 0.7 --target-floor 0.7: together"),
-        (("c.csv", "--floor", "2"), "--floor"),
-        (("none.toml",), "none.toml: no such file"),
-        (("none.csv",), "none.csv: no such file"),
-        (("own.toml",), "own.toml: flower.own_data = true: clients hold their own data"),
-        (("c.csv", "--picture", "nowhere/d.png"), "nowhere/d.png: the picture cannot be written"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    told: str,
-) -> None:
-    from isfl.cli import main
-
-    written(tmp_path, "5,6\n70,8\n")
-    written(tmp_path, "[flower]\nown_data = true\nclients = 2\n", "own.toml")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ending:
-        main(["diagnose", *arguments])
-    error = capsys.readouterr().err
-    assert ending.value.code == 2 and told in error and len(error.splitlines()) == 1

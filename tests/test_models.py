@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from isfl.models import ModelSettings, build_model
+from isfl.models import MODELS, ModelSettings, build_model
 from isfl.models.resnet import Residual, resnet8
 
 
@@ -121,3 +121,13 @@ def test_pooling_before_relu_changes_no_bit() -> None:
     for mine, theirs in zip(ours.parameters(), written.parameters(), strict=True):
         assert mine.grad is not None and theirs.grad is not None
         assert torch.equal(mine.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("width", [0.25, 1.0])
+def test_models_give_logits_and_are_a_function_of_the_seed(name: str, width: float) -> None:
+    one, two, other = (build_model(ModelSettings(name=name, width=width), (3, 32, 32), 7, seed) for seed in (1, 1, 2))
+    x = torch.randn(2, 3, 32, 32)
+    for model in (one, two, other):
+        model.eval()
+    assert one(x).shape == (2, 7) and torch.equal(one(x), two(x)) and not torch.equal(one(x), other(x))

@@ -1,4 +1,4 @@
-"""FedLC and FedNTD against their formulas, written out."""
+"""Objectives against their formulas, written out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from isfl.federation.objectives import LocalTraining
 from isfl.federation.objectives.base import calibration
 from isfl.federation.objectives.fedlc import FedLC, margins
 from isfl.federation.objectives.fedntd import FedNTD, not_true_divergence
+from isfl.federation.objectives.moon import Moon, contrastive, representation
 from tests.worlds import COUNTS, federate, network, same_bits, settings_of
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5, 0.0], [0.0, 1.0, 1.5, -2.0]])
@@ -93,3 +95,57 @@ def test_fedntd_keeps_clients_closer_to_the_global_model() -> None:
         return reports[-1].drift.measured
 
     assert drift(5.0) < drift(0.0)
+
+
+def test_calibration_by_hand() -> None:
+    """A class drawn twice as often as the target has must win by a factor of two before it counts as won."""
+    offset = calibration(np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.5, 0.25]))
+    assert offset[:2].tolist() == pytest.approx([np.log(2.0), 0.0])
+    assert offset[2] < -10  # a class nobody draws is out of the game, but finite
+
+
+def test_the_contrastive_term_by_hand() -> None:
+    """Close to the global representation and far from the previous one is cheap, the other way round dear."""
+    inputs = torch.tensor([[1.0, 0.0]])
+
+    def seen(global_scale: list[float], previous_scale: list[float]) -> float:
+        class Scaled(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.scale, self.out = nn.Parameter(torch.ones(2)), nn.Linear(2, 4)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                out: torch.Tensor = self.out(x[:, :1] * self.scale)
+                return out
+
+        model = Scaled()
+        weights = dict(model.state_dict())
+        with contrastive(
+            model,
+            {**weights, "scale": torch.tensor(global_scale)},
+            {**weights, "scale": torch.tensor(previous_scale)},
+            Moon(mu=2.0, tau=0.5),
+        ) as term:
+            model(inputs)
+            return float(torch.as_tensor(term(inputs, inputs, inputs)).detach())
+
+    # cosines with (1, 1): 1 with itself, -1 with its opposite; tau = 0.5
+    assert seen([1.0, 1.0], [-1.0, -1.0]) == pytest.approx(2.0 * np.log1p(np.exp(-4.0)), rel=1e-5)
+    assert seen([-1.0, -1.0], [1.0, 1.0]) == pytest.approx(2.0 * np.log1p(np.exp(4.0)), rel=1e-5)
+    assert seen([1.0, 0.0], [1.0, 0.0]) == pytest.approx(2.0 * np.log(2.0), rel=1e-5)
+
+
+def test_moon_looks_at_what_enters_the_layer_called_last() -> None:
+    class Backwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out, self.body = nn.Linear(8, 4), nn.Linear(6, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.out(torch.relu(self.body(x)))
+            return out
+
+    model, inputs = Backwards(), torch.randn(5, 6)
+    with representation(model) as seen:
+        model(inputs)
+    assert torch.equal(seen[0], torch.relu(model.body(inputs)))

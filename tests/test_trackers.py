@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from isfl.problem.config import Config, config_from
 from isfl.trackers import thread, tracking
 from isfl.trackers.tensorboard import scalars
 from isfl.trackers.tracking import Tracking, tracked
+from tests.commands import isfl
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RAW: dict[str, Any] = {
@@ -215,11 +214,6 @@ def test_a_resumed_run_goes_on_and_takes_back_rounds_that_are_run_again(config: 
     found = accumulated(out).Scalars("train_loss")
     assert [event.step for event in found] == [1, 2, 3]
     assert [event.value for event in found] == pytest.approx([line["train_loss"] for line in metrics(out)])
-
-
-def isfl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "isfl.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=os.environ, timeout=120)
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from isfl.errors import UserError, as_user_error, user_traceback
 from isfl.kernels import library
+from tests.commands import isfl
 
 CONFIG = """
 scheme = "fedavg"
@@ -93,11 +92,6 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "mine.py"
 
 
-def isfl(mine: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "isfl.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=mine.parent, timeout=120)
-
-
 RAISING = {
     "data": ("data", "--set", "data.name=mine:data"),
     "transform": ("transform", "--set", "training.augment=['mine:transform']", "--jobs", "1"),
@@ -113,7 +107,7 @@ RAISING = {
 @pytest.mark.parametrize("case", RAISING)
 def test_the_users_frames_are_shown_and_none_of_ours(case: str, mine: Path) -> None:
     mark, *options = RAISING[case]
-    done = isfl(mine, "run", "tiny.toml", *options)
+    done = isfl("run", "tiny.toml", *options, cwd=mine.parent)
     number, line = next((i, text) for i, text in enumerate(MINE.splitlines(), 1) if f"# {mark}" in text)
     assert done.returncode == 2
     assert f'File "{mine}", line {number}' in done.stderr and line.strip() in done.stderr
@@ -123,28 +117,30 @@ def test_the_users_frames_are_shown_and_none_of_ours(case: str, mine: Path) -> N
 
 
 def test_a_module_that_cannot_be_imported_shows_where(mine: Path) -> None:
-    done = isfl(mine, "run", "tiny.toml", "--set", "data.name=imports:data")
+    done = isfl("run", "tiny.toml", "--set", "data.name=imports:data", cwd=mine.parent)
     assert done.returncode == 2 and "import not_installed  # import" in done.stderr
     assert "importlib" not in done.stderr and OURS not in done.stderr
-    done = isfl(mine, "run", "tiny.toml", "--set", "data.name=typo:data")
+    done = isfl("run", "tiny.toml", "--set", "data.name=typo:data", cwd=mine.parent)
     assert done.returncode == 2 and "typo.py" in done.stderr and "def data(:  # syntax" in done.stderr
     assert OURS not in done.stderr
 
 
 def test_a_module_that_is_not_there_is_one_line(mine: Path) -> None:
-    done = isfl(mine, "run", "tiny.toml", "--set", "data.name=nowhere:data")
+    done = isfl("run", "tiny.toml", "--set", "data.name=nowhere:data", cwd=mine.parent)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "cannot import 'nowhere'" in done.stderr
 
 
 def test_many_runs_at_a_time_show_it_too(mine: Path) -> None:
-    done = isfl(mine, "compare", "tiny.toml", "--set", "model.name=mine:Net", "--seeds", "0,1", "--jobs", "2")
+    done = isfl(
+        "compare", "tiny.toml", "--set", "model.name=mine:Net", "--seeds", "0,1", "--jobs", "2", cwd=mine.parent
+    )
     assert done.returncode == 2 and f'File "{mine}"' in done.stderr and OURS not in done.stderr
     assert "your code raised RuntimeError: not in training" in done.stderr.splitlines()[-1]
 
 
 def test_a_tracker_that_fails_shows_where_and_the_run_continues(mine: Path) -> None:
-    done = isfl(mine, "run", "tiny.toml", "--track", "mine:Tracker")
+    done = isfl("run", "tiny.toml", "--track", "mine:Tracker", cwd=mine.parent)
     assert done.returncode == 0 and "run directory" in done.stdout
     assert "tracker mine:Tracker failed and is dropped (OSError: no such server)" in done.stderr
     assert 'raise OSError("no such server")  # tracker' in done.stderr and OURS not in done.stderr
@@ -152,14 +148,14 @@ def test_a_tracker_that_fails_shows_where_and_the_run_continues(mine: Path) -> N
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_debug_shows_our_frames_too(jobs: str, mine: Path) -> None:
-    done = isfl(mine, "--debug", "run", "tiny.toml", "--set", "model.name=mine:Net", "--jobs", jobs)
+    done = isfl("--debug", "run", "tiny.toml", "--set", "model.name=mine:Net", "--jobs", jobs, cwd=mine.parent)
     assert done.returncode == 2 and "# forward" in done.stderr
     assert str(Path(OURS) / "federation/training.py") in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: ")
 
 
 def test_debug_shows_where_a_mistake_of_the_user_was_found(mine: Path) -> None:
-    done = isfl(mine, "--debug", "run", "nowhere.toml")
+    done = isfl("--debug", "run", "nowhere.toml", cwd=mine.parent)
     assert done.returncode == 2 and str(Path(OURS) / "problem/config.py") in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: nowhere.toml")
 

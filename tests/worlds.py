@@ -23,9 +23,11 @@ from isfl.engines import LocalEngine
 from isfl.federation import FederationState, RoundReport, Settings, run_round, start
 from isfl.federation.evaluation import ClassScores
 from isfl.federation.values import ClientUpdate, TrainTask
+from isfl.theory.arrays import Array
 
 CLASSES = 4
 FEATURES = 6
+AGGREGATIONS = ["mean", "momentum", "adam", "median", "trimmed-mean"]
 
 
 def blobs(counts: Sequence[int], seed: int) -> Dataset:
@@ -141,3 +143,20 @@ def written(directory: Path, text: str | bytes, name: str = "c.csv") -> Path:
     path = directory / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
+
+
+def random_problem(rng: np.random.Generator, clients: int, classes: int, missing: float = 0.3) -> tuple[Array, ...]:
+    """Return a random target, the label mixes of clients that lack some classes, and Lipschitz values."""
+    target = rng.dirichlet(np.full(classes, rng.choice([0.3, 1.0, 5.0])))
+    local = rng.dirichlet(np.full(classes, 0.5), size=clients) * (rng.random((clients, classes)) > missing)
+    local[local.sum(axis=1) == 0] = np.eye(classes)[0]
+    local /= local.sum(axis=1, keepdims=True)
+    return target, local, rng.lognormal(0.0, rng.choice([0.1, 0.7, 2.0]), size=(clients, classes))
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_images(count: int, side: int = 8, channels: int = 3) -> torch.Tensor:
+    return torch.randint(1, 256, (count, channels, side, side), generator=seeded(1), dtype=torch.uint8)
