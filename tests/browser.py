@@ -1,4 +1,4 @@
-"""A real browser for tests: Chromium without a window, that tells of every complaint and every request."""
+"""Headless Chromium for tests, which records every error and every request."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ARGUMENTS = [
 
 @dataclass
 class Seen:
-    """What a page did besides showing itself."""
+    """Errors and requests of a page."""
 
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
 
 def chromium() -> str:
-    """Where it is; without one the test is skipped."""
+    """Return the path of the browser; skip the test without one."""
     found = browser_path()
     if found is None:
         pytest.skip("needs a browser: apt-get install chromium")
@@ -39,7 +39,7 @@ def chromium() -> str:
 
 @contextmanager
 def started() -> Iterator[Any]:
-    """A browser, for the tests of a module."""
+    """Start a browser."""
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[dev]'")
     with api.sync_playwright() as control:
         browser = control.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
@@ -51,7 +51,7 @@ def started() -> Iterator[Any]:
 
 @contextmanager
 def opened(browser: Any, address: str, width: int = 1280, dark: bool = False) -> Iterator[tuple[Any, Seen]]:
-    """A page, and all that it complained of or asked for."""
+    """Open a page and record its errors and requests."""
     seen = Seen()
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
     page.set_default_timeout(10_000)
@@ -92,4 +92,4 @@ CONTRAST = """
   return found;
 }
 """
-"""Contrast of every piece of text with what is behind it, by the formula of WCAG 2."""
+"""Contrast of every piece of text with its background, by the formula of WCAG 2."""

@@ -1,4 +1,4 @@
-"""Tests run in as many processes as there are cores: one thread each. The longest files come first."""
+"""Fixtures and order of all tests. Tests run in one process per core, with one thread each."""
 
 from __future__ import annotations
 

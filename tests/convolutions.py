@@ -1,4 +1,4 @@
-"""What tests of compiled convolutions share."""
+"""Helpers for tests of compiled convolutions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isfl.kernels import library
 
 needs_compiler = pytest.mark.skipif(not library.available(), reason="there is no C compiler")
 ROUNDING = 3e-5
-"""Of the largest value: what float32 and the many additions leave."""
+"""Tolerated error relative to the largest value: float32 rounding over many additions."""
 
 
 def close(found: Tensor, expected: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Run directories for tests of what is shown: tiny real runs, and large ones written down without training."""
+"""Run directories for tests of reports and figures: tiny real runs, and large ones written without training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiny_config(scheme: Any = "isfl", training: Any = None, **changes: Any) -> C
 
 
 def tiny_run(path: Path, scheme: Any = "isfl", rounds: int | None = None, **changes: Any) -> Path:
-    """A real run on the embedded data; one that is stopped after some rounds, if told so."""
+    """Run on the embedded data; with `rounds`, stop after that many."""
 
     def on_round(line: dict[str, Any]) -> None:
         if line["round"] == rounds:
@@ -56,7 +56,7 @@ def scheme_runs_in(out: Path) -> None:
 
 
 def written_run(path: Path, clients: int, classes: int, rounds: int, scheme: str = "isfl", seed: int = 0) -> Path:
-    """A finished run of any size: probabilities follow from random Lipschitz values, as in a real one."""
+    """Write a finished run of any size; probabilities follow from random Lipschitz values, as in a real run."""
     rng = np.random.default_rng(seed)
     config = tiny_config(scheme, seed=seed, training={"rounds": rounds}).model_dump(mode="json")
     counts = rng.integers(0, 50, (clients, classes))

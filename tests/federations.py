@@ -1,4 +1,4 @@
-"""What tests with real processes of Flower share: a small experiment, commands, and waiting with a limit."""
+"""Helpers for tests with real Flower processes: a small experiment, commands, and waiting with a time limit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def small_config(directory: Path) -> Path:
-    """The experiment as a file."""
+    """Write the experiment to a file."""
     file = directory / "small.toml"
     file.write_text(CONFIG)
     return file

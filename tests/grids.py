@@ -32,12 +32,12 @@ Meddle = Callable[[int, Message, Message], Message | None]
 
 @dataclass
 class Federation:
-    """A grid whose nodes are functions of this process. `nodes`: number of the node -> client it says it is."""
+    """A grid whose nodes run in this process. `nodes` maps the number of a node to the node."""
 
     nodes: dict[int, Node]
     meddle: Meddle = lambda client, message, reply: reply
     wire: list[tuple[str, RecordDict]] = field(default_factory=list)
-    """Everything that crossed it, up or down."""
+    """The content of every message, with its direction: up or down."""
     replies: dict[str, Message] = field(default_factory=dict)
     contexts: dict[int, Context] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class Federation:
 
 
 def sent(message: Message) -> Message:
-    """What arrives of a message: taken apart into bytes as for the network, and put together again."""
+    """Return a message after Flower's encoding to bytes and back."""
     if message.has_error():
         return message
     content = message.content
@@ -88,7 +88,7 @@ def sent(message: Message) -> Message:
 
 
 def config_of(scheme: Any = "isfl", **changes: Any) -> Config:
-    """Small and real: embedded images, three clients."""
+    """Return a small configuration: embedded images, three clients."""
     raw: dict[str, Any] = {
         "scheme": scheme,
         "data": {"public": 40},
@@ -123,7 +123,7 @@ def rounds(config: Config, engine: Any, count: int | None = None) -> tuple[Feder
     return state, reports
 
 
-def at_home(config: Config) -> tuple[FederationState, list[RoundReport]]:
+def run_locally(config: Config) -> tuple[FederationState, list[RoundReport]]:
     torch.set_num_threads(1)
     problem = prepare(config)
     with LocalEngine(problem.model, problem.clients, problem.public, problem.test, config) as engine:

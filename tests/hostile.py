@@ -1,4 +1,4 @@
-"""A Flower client app that is our own, except when it misbehaves. Runs at the nodes of a deployment."""
+"""The Flower client app of isfl with injected faults, for the nodes of a deployment."""
 
 import time
 

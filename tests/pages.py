@@ -1,4 +1,4 @@
-"""The documents as tests read them: headings, links, code blocks and the commands in them."""
+"""Parse the documents for tests: headings, links, code blocks and the commands in them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Block:
     language: str
     text: str
     not_run: str | None = None
-    """Why a block of Python is not run, where it says so."""
+    """The stated reason why a block of Python is not run."""
 
     @property
     def file(self) -> str | None:
-        """The file it is meant to be, which its first line tells."""
+        """The file name in the first line, or None."""
         found = _NAMED.match(self.text)
         return found[1] if found else None
 
@@ -40,12 +40,12 @@ def read(page: Path) -> str:
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
+    """Return a page without its fenced blocks."""
     return _FENCE.sub("", read(page))
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Fenced and indented blocks, in order of their kind."""
+    """Yield fenced blocks, then indented blocks."""
     text = read(page)
     for match in _FENCE.finditer(text):
         said = re.search(r"<!-- not run: (.+) -->\n\Z", text[: match.start()])
@@ -55,7 +55,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def programs(page: Path) -> Iterator[Block]:
-    """Blocks of Python, also those handed to `python -` in a shell."""
+    """Yield blocks of Python, including those passed to `python -` in a shell."""
     for block in blocks(page):
         if block.language == "python":
             yield block
@@ -64,7 +64,7 @@ def programs(page: Path) -> Iterator[Block]:
 
 
 def commands(page: Path, program: str) -> Iterator[list[str]]:
-    """The arguments with which blocks of a page call a program, comments and continued lines resolved."""
+    """Yield the arguments of each call of a program in a page's blocks."""
     for block in blocks(page):
         if block.language in (*SHELLS, INDENTED):
             for line in block.text.replace("\\\n", " ").splitlines():
@@ -73,13 +73,13 @@ def commands(page: Path, program: str) -> Iterator[list[str]]:
 
 
 def mentioned(page: Path, program: str) -> Iterator[list[str]]:
-    """The same for code inside sentences, which often leaves arguments out."""
+    """Yield the arguments of each call in inline code, which often leaves arguments out."""
     for code in re.findall(rf"`{program} ([^`]+)`", prose(page)):
         yield shlex.split(code)
 
 
 def links(page: Path) -> Iterator[tuple[str, str]]:
-    """Targets inside the repository, each with its anchor or an empty word."""
+    """Yield link targets inside the repository, each with its anchor or an empty string."""
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if not target.startswith(("http:", "https:")):
             path, _, anchor = target.partition("#")
@@ -87,12 +87,12 @@ def links(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What can be linked to in a page: its headings, and what the site fills in from docstrings."""
+    """Return the anchors of a page: its headings, and the names whose docstrings the site inserts."""
     text = prose(page)
     headings = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
     return {slug(heading) for heading in headings} | set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading: small letters and digits, a hyphen for a space."""
+    """Return the anchor of a heading: lower-case letters and digits, hyphens for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

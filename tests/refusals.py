@@ -1,4 +1,4 @@
-"""A small configuration on the embedded images, and the line the command line answers it with when it is wrong."""
+"""A small configuration on the embedded images, and the error line of `isfl run` for wrong overrides."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ batch_size = 32
 
 
 def refusal(directory: Path, capsys: pytest.CaptureFixture[str], *changes: str, jobs: int = 1) -> str:
-    """The line that `isfl run` prints for these overrides before it ends with exit code 2.
+    """Return the line that `isfl run` prints for these overrides before it exits with code 2.
 
-    Only a traceback of the user's own code may stand above it.
+    Only a traceback of the user's own code may come before it.
     """
     file = directory / "small.toml"
     file.write_text(SMALL, encoding="utf-8")

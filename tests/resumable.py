@@ -1,4 +1,4 @@
-"""A tiny run that has everything to remember, stopped or whole: for tests of going on."""
+"""A tiny run with every kind of state between rounds, stopped or complete, for tests of resuming."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TINY: dict[str, Any] = {
     "model": {"name": "small-cnn", "width": 0.25},
     "training": {"rounds": 5, "local_epochs": 1, "batch_size": 16, "participation": 0.5, "batchnorm": "local"},
 }
-"""Everything that is remembered between rounds: clients' models, statistics and probabilities, server buffers."""
+"""All state between rounds: clients' models, statistics and probabilities, server buffers."""
 
 
 def config(**changes: Any) -> Config:
@@ -32,7 +32,7 @@ def config(**changes: Any) -> Config:
 
 
 def outcome(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
-    """All of a run that may not depend on interruptions: seconds are the one thing that may."""
+    """Return the parts of a run that interruptions must not change: everything but seconds."""
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         del line["seconds"]
@@ -40,7 +40,7 @@ def outcome(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
 
 
 def stop_after(path: Path, rounds: int, workers: int = 1, settings: Config | None = None) -> None:
-    """A run that stopped cleanly after some rounds."""
+    """Run and stop cleanly after `rounds` rounds."""
 
     def on_round(line: dict[str, Any]) -> None:
         if line["round"] == rounds:

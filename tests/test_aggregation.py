@@ -61,7 +61,7 @@ def test_fedadam_by_hand() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"rule": "median"}, {"rule": "trimmed-mean", "trim": 0.2}])
-def test_robust_rules_do_not_follow_one_liar(settings: dict[str, object]) -> None:
+def test_robust_rules_ignore_one_outlier(settings: dict[str, object]) -> None:
     updates = [update(k, float(v), samples=s) for k, (v, s) in enumerate([(1, 1), (2, 1), (3, 1), (4, 1), (1e9, 1000)])]
     model, _ = aggregate(rule_of(**settings), START, updates, ServerMemory(), PARAMETERS)
     assert model["w"].item() == pytest.approx(3.0)

@@ -1,4 +1,4 @@
-"""isfl from Python: what the calls do, what their results tell, and what they leave alone."""
+"""isfl from Python: calls, their results, and the absence of side effects."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_run_from_python_is_that_of_the_command_line(finished: isfl.Run, tmp_p
     assert outcome(finished.path) == outcome(tmp_path / "b")
 
 
-def test_without_a_place_a_run_goes_to_runs_under_the_name_of_its_file_or_scheme(
+def test_without_out_a_run_is_written_to_runs_under_its_file_or_scheme_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -143,7 +143,7 @@ def test_the_model_of_a_run_is_as_accurate_as_its_last_round(finished: isfl.Run)
     assert accuracy == pytest.approx(finished.metrics[-1]["accuracy_standard"])
 
 
-def test_an_unfinished_run_tells_what_it_has_and_that_its_model_is_to_come(interrupted: Path) -> None:
+def test_an_unfinished_run_has_its_records_but_no_model(interrupted: Path) -> None:
     run = isfl.Run(interrupted)
     assert not run.finished and len(run.metrics) == 1
     assert "1 of 2 rounds" in repr(run)
@@ -159,7 +159,7 @@ def test_a_resumed_run_is_bit_identical(interrupted: Path, finished: isfl.Run) -
     assert outcome(interrupted) == outcome(finished.path)
 
 
-def test_resume_leaves_other_engines_and_comparisons_to_the_command(
+def test_resume_refuses_other_engines_and_comparisons(
     finished: isfl.Run, compared: isfl.Comparison, tmp_path: Path
 ) -> None:
     with pytest.raises(isfl.UserError, match="holds many runs"):
@@ -180,7 +180,7 @@ def test_a_report_and_figures_of_a_run(finished: isfl.Run, tmp_path: Path) -> No
     assert sorted(files) == sorted((tmp_path / "figures").iterdir())
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(isfl.UserError, match="not a run directory"):
         isfl.Run(tmp_path)
     with pytest.raises(isfl.UserError, match="not a comparison"):

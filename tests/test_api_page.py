@@ -19,7 +19,7 @@ from tests.pages import PAGES, ROOT
 
 API = ROOT / "docs/api.md"
 INSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "architecture.md")
-"""They are also about the inside of the package."""
+"""Pages that also describe the inside of the package."""
 TEACHING = [page for page in PAGES if page.name not in INSIDE]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 LISTED = re.findall(r"^::: (\S+)$", pages.read(API), re.MULTILINE)
@@ -27,7 +27,7 @@ MODULES = {f"isfl.{name}": importlib.import_module(f"isfl.{name}") for name in i
 
 
 def resolved(name: str) -> Any:
-    """Return what `isfl.a.b` is; `AttributeError` where there is nothing."""
+    """Return the object `isfl.a.b`; raise `AttributeError` if there is none."""
     found: Any = isfl
     for part in name.split(".")[1:]:
         found = getattr(found, part)
@@ -47,7 +47,7 @@ def imported(source: str) -> Iterator[str]:
 
 
 def mentioned(page: Path) -> Iterator[str]:
-    """Yield what sentences call `isfl.a.b`, with or without arguments."""
+    """Yield the names `isfl.a.b` in inline code, with or without arguments."""
     for code in re.findall(r"`(isfl\.[^`]+)`", pages.prose(page)):
         if found := re.match(r"isfl(\.[A-Za-z_]\w*)+", code):
             yield found[0]

@@ -1,4 +1,4 @@
-"""The house: rooms from pure to practical; a room may only import from rooms above it, and its picture shows that."""
+"""The rooms of the package: a room may only import from rooms above it, and the picture of the rooms shows that."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
 
 
 PRIVATE_NAMES = frozenset({"board", "crew", "hands", "post", "roster", "workplace"})
-"""Names that only this project would understand; the field has others: shared buffer, worker pool, node registry."""
+"""Names that only this project would understand; the field says shared buffer, worker pool, node registry."""
 
 
 def private_names_in(source: str) -> set[str]:

@@ -21,7 +21,7 @@ from isfl.experiment.run import resume, run
 from isfl.federation import Settings
 from isfl.federation.client import train_client
 from isfl.federation.values import ClientMemory, TrainTask
-from tests.grids import at_home, config_of, engine_of, federation_of, rounds
+from tests.grids import config_of, engine_of, federation_of, rounds, run_locally
 from tests.resumable import TINY, config, outcome
 from tests.worlds import federate, random_images, same_bits, seeded, settings_of
 
@@ -108,7 +108,7 @@ def test_a_transform_that_blanks_images_leaves_every_measurement_alone() -> None
         standard, clients = engine.evaluate(local)
         stored = engine.clients.data.inputs.clone()
         (update, *_) = engine.train([TrainTask(1, 0, reference, np.full(4, 0.25), None)])
-        assert torch.equal(engine.clients.data.inputs, stored), "the stored images are what they were"
+        assert torch.equal(engine.clients.data.inputs, stored), "the stored images do not change"
         measured.append(
             (estimate.values, standard.total, dict(clients), engine.server.public_loss(local), update.train_loss)
         )
@@ -118,7 +118,7 @@ def test_a_transform_that_blanks_images_leaves_every_measurement_alone() -> None
     assert plain[4] != blanked[4], "training has seen blank images"
 
 
-def test_isfedavg_weighs_samples_by_gradients_of_images_as_they_are() -> None:
+def test_isfedavg_weighs_samples_by_gradients_of_untransformed_images() -> None:
     probabilities = []
     for transforms in ([], [f"{__name__}:blank"]):
         settings = with_transforms("isfedavg", *transforms)
@@ -142,7 +142,7 @@ AUGMENT = ["crop", {"kind": "flip", "probability": 0.4}]
 
 
 @pytest.mark.parametrize("scheme", ["isfl", "moon"])
-def test_two_workers_augment_as_one(scheme: str) -> None:
+def test_two_workers_augment_like_one(scheme: str) -> None:
     settings = with_transforms(scheme, *AUGMENT, local_epochs=2)
     states = []
     for workers in (1, 2):
@@ -151,16 +151,16 @@ def test_two_workers_augment_as_one(scheme: str) -> None:
     assert same_bits(*states)
 
 
-def test_flower_nodes_augment_as_the_local_engine(tmp_path: Path) -> None:
+def test_flower_nodes_augment_like_the_local_engine(tmp_path: Path) -> None:
     settings = config_of("isfl", training={"augment": AUGMENT})
-    expected, _ = at_home(settings)
+    expected, _ = run_locally(settings)
     found, reports = rounds(settings, engine_of(settings, federation_of(tmp_path), tmp_path))
     assert all(report.refused == {} for report in reports)
     assert same_bits(expected, found)
-    assert not same_bits(expected, at_home(config_of("isfl"))[0])
+    assert not same_bits(expected, run_locally(config_of("isfl"))[0])
 
 
-def test_an_interrupted_run_augments_as_an_uninterrupted_one(tmp_path: Path) -> None:
+def test_an_interrupted_run_augments_like_an_uninterrupted_one(tmp_path: Path) -> None:
     settings = config(training={**TINY["training"], "augment": AUGMENT, "rounds": 4})
 
     def interrupt(line: dict[str, Any]) -> None:

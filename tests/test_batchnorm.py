@@ -1,4 +1,4 @@
-"""What becomes of BatchNorm in a federation: averaged, kept local, replaced, and batches of one."""
+"""BatchNorm in a federation: averaged, kept local, replaced, and batches of one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_statistics_that_diverged_are_not_kept() -> None:
     assert all(torch.isfinite(value).all() for value in memory.statistics.values())
 
 
-def test_kept_local_means_that_statistics_never_leave_the_client() -> None:
+def test_local_statistics_never_leave_the_client() -> None:
     settings = settings_of("fedavg", training={"batchnorm": "local", "rounds": 2})
     engine = engine_of(settings, model=network(batchnorm=True))
     names = statistic_names(engine.model)
@@ -55,7 +55,7 @@ def test_kept_local_means_that_statistics_never_leave_the_client() -> None:
     assert not torch.equal(state.model["1.running_mean"], torch.zeros(8))
 
 
-def test_local_statistics_are_taken_up_again_by_their_client() -> None:
+def test_local_statistics_are_restored_at_their_client() -> None:
     settings = settings_of("fedavg", training={"batchnorm": "local"})
     model, data = network(batchnorm=True), blobs(COUNTS[0], 100)
     weights = {name: value.clone() for name, value in model.state_dict().items()}

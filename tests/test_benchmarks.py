@@ -1,5 +1,5 @@
-"""What the benchmark's numbers stand on: whole process trees are counted, bars are judged as written, one failure
-does not spoil the rest. Nothing here is timed."""
+"""The benchmark counts whole process trees and judges bars as documented; one failure
+does not affect the rest. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.process_tree import CpuMeter, MemoryPeak, Tree, subreaper
 
 ROOT = Path(__file__).parents[1]
 SPIN = "import time\nwhile time.process_time() < 0.4: pass\n"
-"""More than the 0.3 s that are asked for below: the kernel counts in hundredths, and rounds."""
+"""More than the 0.3 s that the tests expect: the kernel counts in hundredths and rounds."""
 
 # ---------------------------------------------------------------- process trees
 
@@ -57,8 +57,8 @@ def test_cpu_time_of_a_daemon_that_left_its_parent_counts() -> None:
         assert meter.seconds() >= 0.3
 
 
-def test_cpu_time_once_seen_counts_even_if_nobody_waits_for_the_process() -> None:
-    """With SIGCHLD ignored the kernel adds a child's time to nobody's."""
+def test_cpu_time_once_seen_counts_even_if_the_process_is_never_waited_for() -> None:
+    """With SIGCHLD ignored, the kernel adds a child's time to no process."""
     grandchild = f"{SPIN}print('spun', flush=True)\ninput()\n"
     code = (
         "import signal, subprocess, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
@@ -92,7 +92,7 @@ def test_the_peak_of_memory_sees_an_allocation_in_a_grandchild() -> None:
     assert 100_000_000 < memory.peak < 300_000_000
 
 
-def test_processes_that_were_there_before_are_nobodys() -> None:
+def test_processes_that_existed_before_are_not_counted() -> None:
     with python("input()") as earlier:
         tree = Tree()
         assert not tree.processes()
@@ -110,7 +110,7 @@ def program(name: str, code: str) -> Contestant:
     return Contestant(name, [sys.executable, "-c", code], environment(PYTHONPATH=str(ROOT)))
 
 
-def test_rounds_are_counted_without_the_one_to_warm_up() -> None:
+def test_the_warm_up_round_is_not_counted() -> None:
     code = (
         "from benchmarks.contestants.clock import Clock\nclock = Clock('numpy')\nclock.ready()\n"
         "for number in range(3):\n    clock.begin()\n    sum(range(2_000_000))\n    print('noise {')\n"
@@ -201,7 +201,7 @@ def test_a_missed_bar_is_named(ours: tuple[float, float, int], named: str) -> No
 
 
 def test_speed_is_the_median_over_repetitions_of_neighbours_in_time() -> None:
-    """A machine that slows down for one repetition slows both of its neighbours."""
+    """A machine that slows down during one repetition slows both contestants of it."""
     slow = {name: (3 * seconds, cpu, peak) for name, (seconds, cpu, peak) in GOOD.items()}
     odd = {**GOOD, "isfl-2": (20.0, 10.0, 600)}
     summaries = summarise(visits_of(GOOD) + visits_of(slow, 1) + visits_of(odd, 2))
@@ -244,7 +244,7 @@ def test_the_command_writes_results_and_fails_where_a_bar_is_missed(
     assert written["missed"] == ["too slow"] and written["machine"]["cores"] >= 1
 
 
-def test_the_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_a_missing_requirement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def measure(options: Options) -> Result:
         raise MeasureError("get it with `isfl data get cifar10`")
 

@@ -32,7 +32,7 @@ def test_the_bound_by_hand() -> None:
     assert bound.step_condition == pytest.approx(0.5)
 
 
-def test_clients_that_pull_apart_for_many_steps_keep_lemma_1_in_steps_and_break_it_in_epochs() -> None:
+def test_lemma_1_holds_per_step_and_fails_per_epoch_for_clients_with_opposite_gradients() -> None:
     """Two clients with constant, opposite gradients of norm 1, five epochs of eight steps: each moves eta * 40 away."""
     eta, epochs, per_epoch = 0.1, 5, 8
     measured = (eta * epochs * per_epoch) ** 2
@@ -50,7 +50,7 @@ def test_the_drift_bound_by_hand() -> None:
     np.testing.assert_allclose(bound, 2 * 0.01 * 2 * np.array(growth))
 
 
-def test_the_bound_names_what_is_wrong() -> None:
+def test_the_bound_names_a_wrong_entry() -> None:
     with pytest.raises(ValueError, match=r"variance\[0, 1\]"):
         convergence_bound(
             loss_gap=1.0,

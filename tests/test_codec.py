@@ -1,4 +1,4 @@
-"""Values survive being stored and sent, whatever fields they have; what is not such a value is refused by name."""
+"""Values survive storage and transport with any fields; invalid values are refused by name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def content_of(shape: Shape) -> Any:
 
 
 def example(kind: type, *, optional: bool) -> Any:
-    """Return a value with everything that may be None, or with nothing of it."""
+    """Return a value with all optional fields, or with none of them."""
     return codec.decode(
         kind, {path: content_of(leaf.shape) for path, leaf in leaves(kind).items() if optional or not leaf.optional}
     )
@@ -76,7 +76,7 @@ def test_every_value_survives_the_wire(kind: type, optional: bool) -> None:
     assert equal(wire.decode(kind, wire.encode(value)), value)
 
 
-def test_an_empty_model_is_not_taken_for_none() -> None:
+def test_an_empty_model_is_not_decoded_as_none() -> None:
     models: list[Weights | None] = [None, {}]
     for model in models:
         assert from_bytes(ClientMemory, to_bytes(ClientMemory(local_model=model))).local_model == model
@@ -218,7 +218,7 @@ def test_hostile_records_are_refused_by_name(name: str, content: Any, complaint:
         wire.decode(TrainTask, records)
 
 
-def test_a_field_that_cannot_be_written_down_is_a_mistake_of_the_program() -> None:
+def test_a_field_that_cannot_be_encoded_is_a_type_error() -> None:
     @dataclass(frozen=True)
     class Wrong:
         anything: object

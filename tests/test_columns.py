@@ -1,4 +1,4 @@
-"""Every derived column by hand, and no second place that computes one."""
+"""Every derived column by hand, and computed in one place only."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_variant_is_a_row_of_its_own(tiny: Path) -> None:
     assert [row["scheme"] for row in json.loads((tiny.parent / "c/summary.json").read_text())] == ["isfl", "isfl+moon"]
 
 
-def test_a_comparison_does_not_depend_on_how_many_runs_go_at_a_time(tiny: Path) -> None:
+def test_a_comparison_does_not_depend_on_the_number_of_parallel_runs(tiny: Path) -> None:
     for name, jobs in (("one", "1"), ("two", "2")):
         arguments = ("--schemes", "isfl", "--seeds", "0,1", "--jobs", jobs, "--out", name)
         assert isfl("compare", "tiny.toml", *arguments, cwd=tiny.parent).returncode == 0
@@ -59,13 +59,13 @@ def test_a_comparison_does_not_depend_on_how_many_runs_go_at_a_time(tiny: Path) 
         assert one.read_bytes() == two.read_bytes()
 
 
-def test_a_comparison_with_partial_participation_and_refusals(tiny: Path) -> None:
+def test_a_comparison_with_partial_participation_has_probabilities_of_every_client(tiny: Path) -> None:
     arguments = ("--schemes", "centralized,isfl", "--seeds", "0", "--set", "training.participation=0.5", "--out", "c")
     result = isfl("compare", "tiny.toml", *arguments, cwd=tiny.parent)
     assert result.returncode == 0, result.stderr
     assert "±" not in result.stdout  # one seed has no spread
     rows = [json.loads(line) for line in (tiny.parent / "c/isfl/seed-0/probabilities.jsonl").read_text().splitlines()]
-    assert all(len(row["probabilities"]) == 3 for row in rows)  # also of those who were absent
+    assert all(len(row["probabilities"]) == 3 for row in rows)  # also of absent clients
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])

@@ -1,4 +1,4 @@
-"""C is compiled once and kept, and nothing depends on there being a compiler."""
+"""C code is compiled once and cached, and everything works without a compiler."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_c_is_compiled_once_for_a_machine(source: Path, monkeypatch: pytest.Monk
 def test_a_damaged_library_is_compiled_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler.compiled([source])
     (good,) = (source.parent / "cache/compiled").iterdir()
-    # In another cache: this process has the good one loaded, and would not look at the file again.
+    # In another cache: this process has loaded the good library and would not read the file again.
     damaged = source.parent / "other/compiled" / good.name
     damaged.parent.mkdir(parents=True)
     damaged.write_bytes(b"damaged")
@@ -61,7 +61,7 @@ def test_a_damaged_library_is_compiled_again(source: Path, monkeypatch: pytest.M
     assert damaged.read_bytes() == good.read_bytes()
 
 
-def test_a_library_that_anybody_could_have_written_is_not_loaded(source: Path) -> None:
+def test_a_world_writable_library_is_not_loaded(source: Path) -> None:
     compiler.compiled([source])
     (kept,) = (source.parent / "cache/compiled").iterdir()
     kept.chmod(0o777)
@@ -77,7 +77,7 @@ def test_another_compiler_in_the_same_place_compiles_again(source: Path) -> None
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs the right to give files away")
-def test_a_library_that_somebody_else_put_there_is_not_loaded(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_another_owner_is_not_loaded(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler.compiled([source])
     (kept,) = (source.parent / "cache/compiled").iterdir()
     os.chown(kept, 12345, 12345)
@@ -85,7 +85,7 @@ def test_a_library_that_somebody_else_put_there_is_not_loaded(source: Path, monk
     assert calls(source) == 2
 
 
-def test_a_cache_that_cannot_be_written_is_no_obstacle(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilation_works_without_a_writable_cache(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (source.parent / "file").touch()
     monkeypatch.setenv("ISFL_CACHE", str(source.parent / "file"))
     compiler.compiled([source])
@@ -98,12 +98,12 @@ def test_without_room_to_compile_torch_does_everything(source: Path, monkeypatch
 
 
 def test_without_a_home_torch_does_everything(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> Path:
+    def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("ISFL_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", nobody)
+    monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(CompilerError, match="home directory"):
         compiler.compiled([source])
 
@@ -118,7 +118,7 @@ def test_without_a_home_torch_does_everything(source: Path, monkeypatch: pytest.
     ],
     ids=["fails", "fails without a word", "makes nothing", "hangs"],
 )
-def test_a_compiler_that_does_not_work_is_done_without(
+def test_a_broken_compiler_falls_back_to_torch(
     script: str, reason: str, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = source.parent / "broken-cc"

@@ -1,4 +1,4 @@
-"""A configuration says what it means; a mistake in it is one line that names the key and the remedy."""
+"""Configurations: shorthands, defaults, overrides; a mistake is one line that names the key and the remedy."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_transforms_schedule_and_normalisation_read_back_to_themselves() -> None
     assert written["training"]["augment"][0]["padding"] == 4, "defaults are filled in"
 
 
-def test_without_being_asked_nothing_of_the_authors_code_is_done() -> None:
+def test_deviations_of_the_authors_code_are_off_by_default() -> None:
     config = Config()
     assert (config.training.augment, config.training.schedule.kind) == ([], "constant")
     assert (config.training.initial_models, config.data.public_from, config.data.normalize) == (
@@ -201,7 +201,7 @@ def test_a_mistake_is_one_line_with_key_and_remedy(text: str, message: str) -> N
     ("override", "message"),
     [("rounds", "write key=value"), ("seed.x=1", "'seed' is 3, not a table"), ("=3", "write key=value")],
 )
-def test_an_override_that_makes_no_sense_is_named(override: str, message: str) -> None:
+def test_an_invalid_override_is_named(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_config("seed = 3", "c.toml", [override])
 

@@ -1,4 +1,4 @@
-"""Class counts and Lipschitz values from the files people have, and what is wrong with them."""
+"""Class counts and Lipschitz values from files of many forms, and errors in them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_counts_are_read(
         ("1,2\n3," + "9" * 50 + "\n", "found '99999999999999999999999…'; a count is at most 2^53"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_place(tmp_path: Path, text: str | bytes, told: str) -> None:
+def test_a_wrong_file_is_refused_with_the_position(tmp_path: Path, text: str | bytes, told: str) -> None:
     with pytest.raises(UserError, match=re.escape(told)) as error:
         read_counts(written(tmp_path, text))
     assert "\n" not in str(error.value) and len(str(error.value)) < 300
@@ -83,14 +83,14 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPa
         assert found.counts.shape == (len(found.clients), len(found.classes))
 
 
-def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         read_counts(tmp_path / "none.csv")
     with pytest.raises(UserError, match="cannot be read"):
         read_counts(tmp_path)
 
 
-def test_who_has_nothing_is_left_out_and_named(tmp_path: Path) -> None:
+def test_empty_clients_are_left_out_and_named(tmp_path: Path) -> None:
     text = "client,cat,dog,emu\na,5,6,0\nb,0,0,0\nc,1,2,0\n" + "".join(f"d{i},0,0,0\n" for i in range(5))
     found = read_counts(written(tmp_path, text))
     assert found.clients == ("a", "c") and found.kept == (0, 2) and found.given == 8
@@ -102,7 +102,7 @@ def test_who_has_nothing_is_left_out_and_named(tmp_path: Path) -> None:
     np.testing.assert_array_equal(lipschitz[:, 0], [0.5, 2.5])
 
 
-def test_guessed_names_are_told(tmp_path: Path) -> None:
+def test_guessed_names_are_reported(tmp_path: Path) -> None:
     assert "row 1 (0, 1, 2, ...) is read as names" in read_counts(written(tmp_path, "0,1,2\n5,6,9\n")).notes[0]
     column = read_counts(written(tmp_path, "1,5\n2,6\n3,7\n"))
     assert "column 1 (1, 2, 3, ...) is read as names" in column.notes[0] and column.counts.shape == (3, 1)
@@ -129,7 +129,7 @@ def test_lipschitz_values_of_all_clients_or_of_each(tmp_path: Path) -> None:
         ("no,ne.csv", "no,ne.csv: no such file"),
     ],
 )
-def test_wrong_lipschitz_values_are_told(given: str, told: str) -> None:
+def test_wrong_lipschitz_values_are_named(given: str, told: str) -> None:
     with pytest.raises(UserError, match=re.escape(told)):
         read_lipschitz(given, counted([[5, 6], [7, 8]]))
 

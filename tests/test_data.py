@@ -1,4 +1,4 @@
-"""Splits have the sizes and mixes they promise, share nothing, and say why when they cannot be made."""
+"""Splits have the documented sizes and mixes and share no sample; impossible splits are refused with the reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def counts_of(parts: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=lambda s: f"{s.kind}-{getattr(s, 'reading', '')}")
-def test_nobody_shares_a_sample_and_the_public_set_is_nobodys(split: Split) -> None:
+def test_clients_and_the_public_set_share_no_sample(split: Split) -> None:
     parts = partition(split, LABELS, public=500, seed=3)
     everything = np.concatenate([*parts.clients, parts.public])
     assert len(np.unique(everything)) == len(everything)
@@ -67,7 +67,7 @@ def test_the_public_set_is_balanced_as_far_as_the_data_goes() -> None:
 
 
 def test_the_published_sizes_of_the_mixed_split() -> None:
-    """CIFAR-10, K = 10: 1,000 samples a client, of which the authors' code makes 25 % and 10 % i.i.d."""
+    """CIFAR-10, K = 10: 1,000 samples per client, of which the authors' code makes 25 % and 10 % i.i.d."""
     labels = np.repeat(np.arange(10), 5000)
     for nr, iid in ((0.95, 250), (0.98, 100)):
         parts = partition(MixedSplit(nr=nr, reading="code"), labels, 500, seed=0)
@@ -81,7 +81,7 @@ def test_the_published_sizes_of_the_mixed_split() -> None:
 
 
 def test_the_published_sizes_of_the_mixed_split_with_overlap() -> None:
-    """What the released code gives out of CIFAR-10's 50,000: an i.i.d. part, and two shards cut from all samples."""
+    """The released code assigns an i.i.d. part, and two shards cut from all of CIFAR-10's 50,000 samples."""
     labels = np.repeat(np.arange(10), 5000)
     for clients, nr, iid, of_a_shard in (
         (10, 0.98, 100, 450),
@@ -100,7 +100,7 @@ def test_the_published_sizes_of_the_mixed_split_with_overlap() -> None:
             assert counts[-4:].sum() > 2 * of_a_shard
 
 
-def test_with_overlap_a_sample_may_be_given_out_twice() -> None:
+def test_with_overlap_two_clients_can_have_the_same_sample() -> None:
     """Shards of 100 that are all of the data: every sample of the i.i.d. part lies in one of them too."""
     split = MixedSplit(clients=25, shard_size=200, nr=0.5, overlap=True)
     labels = np.repeat(np.arange(10), 500)
@@ -242,17 +242,17 @@ def test_an_unknown_data_set_is_named() -> None:
         load(DataSettings(name="mnist"))
 
 
-# ---------------------------------------------------------------- feature skew and partitioners of others
+# ---------------------------------------------------------------- feature skew and partitioners of flwr-datasets
 
 
 def image_of(value: int) -> Dataset:
-    """A bright half and a dark half."""
+    """Images with a bright half and a dark half."""
     images = torch.zeros(6, 1, 16, 16, dtype=torch.uint8)
     images[:, :, :8] = value
     return Dataset(images, torch.arange(6) % 2, 2)
 
 
-def test_each_client_sees_through_its_own_lens() -> None:
+def test_each_client_has_its_own_lens() -> None:
     data = image_of(200)
     turned = [seen_by(k, data, FeatureSplit(clients=3, lens="rotation", strength=90.0), 0) for k in range(3)]
     assert torch.equal(turned[1].inputs, data.inputs)  # the one in the middle sees straight

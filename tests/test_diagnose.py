@@ -52,7 +52,7 @@ def test_drivers_of_a_federation_worked_out_by_hand() -> None:
     assert drivers.chance == pytest.approx(0.5 * 1 / 15)
 
 
-def test_chance_is_what_random_deals_leave_on_average() -> None:
+def test_chance_is_the_mean_skew_of_random_deals() -> None:
     sizes, rng = np.array([3, 5, 12, 20]), np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], [8, 12, 20])
     found = []
@@ -123,7 +123,7 @@ def test_the_scale_of_lipschitz_values_does_not_matter() -> None:
     assert small == pytest.approx(large)
 
 
-def test_the_target_is_taken_as_a_run_would_take_it() -> None:
+def test_the_target_is_the_target_of_a_run() -> None:
     even = counted([[80, 20], [80, 20]])
     assert diagnose(even, Question()).advice.reason == "even"
     balanced = question_from(ROOT / "examples/counts.csv", Options(target="uniform"))[1].target
@@ -164,7 +164,7 @@ def test_the_advised_target_floor_is_ahead_of_plain_isfl_on_every_seed() -> None
     assert best["scheme"] == f"isfl-floor-{advice.TARGET_FLOOR}"
 
 
-def test_what_is_advised_can_be_written_into_a_configuration() -> None:
+def test_advice_is_valid_configuration() -> None:
     for line in (Advice("yes", "much", "tempered").first_line, Advice("yes", "much", "pj-is").isfl_line):
         config_from(tomllib.loads(line), "advice")
     command = next_step(diagnosed([[90, 10], [10, 90]]), "demo.toml")
@@ -187,12 +187,12 @@ def test_what_is_advised_can_be_written_into_a_configuration() -> None:
         ([[90, 10], [10, 90]], "Advice:  bother."),
     ],
 )
-def test_the_last_of_five_lines_answers(rows: list[list[int]], starts: str) -> None:
+def test_the_last_of_five_lines_is_the_advice(rows: list[list[int]], starts: str) -> None:
     assert five_lines(diagnosed(rows))[-1].startswith(starts)
 
 
 @pytest.mark.parametrize("rows", [[[5]], [[5, 6, 7]], [[5], [7]], np.eye(60) + 1, [[90, 10, 0], [10, 90, 0]]])
-def test_a_picture_of_any_counted(rows: object, tmp_path: Path) -> None:
+def test_any_counts_can_be_drawn(rows: object, tmp_path: Path) -> None:
     out = draw_diagnosis(diagnosed(rows), tmp_path / "d.png")
     assert out.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match=r"d\.what: the picture cannot be written"):

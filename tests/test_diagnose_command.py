@@ -27,8 +27,8 @@ def test_the_counts_of_a_configuration_are_those_its_run_trains_on(public_from: 
     assert split_of(config, "test").counts.tolist() == of_the_run
 
 
-def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Markup of the terminal, formulas of the picture, lines and colours: a name is a name."""
+def test_names_are_shown_verbatim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Terminal markup, formulas, line breaks and colour codes in names have no effect."""
     path = written(tmp_path, 'client,[/b],$\\x$,"two\nlines"\n[red]a,9,1,5\n\x1b[31mb,1,9,5\n')
     with pytest.raises(SystemExit) as ending:
         main(["diagnose", str(path), "--picture", str(tmp_path / "d.png")])

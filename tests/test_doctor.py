@@ -1,4 +1,4 @@
-"""`isfl doctor` tells what is on this machine, in words and as JSON, whatever is missing."""
+"""`isfl doctor` lists the facts of this machine, as text and as JSON, also if parts are missing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_json_holds_the_facts_of_this_machine(tmp_path: Path, monkeypatch: pytes
     assert facts["cache"]["bytes"] == written > 120
 
 
-def test_without_compiler_browser_and_home_it_says_what_that_means(tmp_path: Path) -> None:
+def test_without_compiler_browser_and_home_it_says_what_is_lost(tmp_path: Path) -> None:
     text = doctor(PATH=str(tmp_path), CC="", ISFL_CACHE=str(tmp_path / "nowhere"))
     found = {line.split()[0]: line for line in text.splitlines()}
     assert "no C compiler found (tried $CC, cc, gcc, clang): torch's are used" in found["convolutions"]
@@ -75,7 +75,7 @@ def test_every_fact_is_one_line_with_a_meaning() -> None:
     assert all(value and meaning for value, meaning in whole.values())
 
 
-def test_what_is_missing_comes_with_the_way_to_get_it() -> None:
+def test_missing_parts_are_shown_with_an_install_command() -> None:
     bare = lines(replace(FACTS, flower=False, flower_simulation=False, cache=None, browser_tests=False))
     assert bare["Flower"] == ("not installed", "for --engine flower: pip install 'isfl[flower]'")
     assert bare["ray"] == ("not installed", "for Flower's simulation: pip install 'isfl[flower]'")

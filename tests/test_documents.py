@@ -1,4 +1,4 @@
-"""What the documents promise: numbers come from results, and the example runs. (`test_pages.py` has the rest.)"""
+"""Numbers in the documents come from results, and the example runs. (`test_pages.py` has the rest.)"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_numbers_of_a_comparison_are_those_of_the_results(name: str) -> None
     "results", sorted(p.parent for p in (ROOT / "results").glob("*/cells.json")), ids=lambda p: p.name
 )
 def test_published_tables_are_those_of_their_runs(results: Path, tmp_path: Path) -> None:
-    """Drawn anew from the metrics in `results/`, a table is the one that stands there and in the documentation."""
+    """A table made from the metrics in `results/` equals the one there and in the documentation."""
     plan, cells = planned_cells(results)
     write_reproduction(plan, cells, tmp_path)
     name = f"{plan['title']}.md"
@@ -44,7 +44,7 @@ def test_published_tables_are_those_of_their_runs(results: Path, tmp_path: Path)
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two cells of fig-q, of which one is complete and one is under way."""
+    """The cells of fig-q at smoke scale."""
     out = tmp_path_factory.mktemp("runs") / "fig-q"
     with pytest.raises(SystemExit) as ending:
         main(["reproduce", "fig-q", "--scale", "smoke", "--as", "text", "--clients", "5", "--out", str(out)])
@@ -53,14 +53,14 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def emptied(root: Path, mark: str) -> Path:
-    """A repository with nothing in it but a page that is waiting for results."""
+    """A repository with a single page that has a place for results."""
     (root / "docs").mkdir()
     page = root / "docs/results.md"
     page.write_text(f"# Results\n\n<!-- {mark} -->\nold\n<!-- /{mark} -->\n\nThe end.\n", encoding="utf-8")
     return page
 
 
-def test_cells_are_published_as_they_get_complete(reproduced: Path, tmp_path: Path) -> None:
+def test_cells_are_published_once_they_are_complete(reproduced: Path, tmp_path: Path) -> None:
     publish = module_at(ROOT / "scripts/publish_reproduction.py").publish
     name = "fig-q-smoke-text-K=5"
     page = emptied(tmp_path, name)

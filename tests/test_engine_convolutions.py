@@ -13,7 +13,7 @@ from tests.worlds import FEATURES, engine_of, settings_of
 
 
 def convolutional() -> nn.Module:
-    """With a convolution that is compiled, where there is a compiler."""
+    """A model with a convolution that is compiled if there is a compiler."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         spread = [nn.Linear(FEATURES, 16 * 6 * 5), nn.Unflatten(1, (16, 6, 5))]

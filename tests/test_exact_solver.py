@@ -73,12 +73,12 @@ def minimum_of_every_piece(p: Array, cost: Array, floors: Array) -> float:
     mu, best = Fraction(0), np.inf
 
     def water(free: list[int]) -> tuple[Fraction, Fraction]:
-        """Of `nu = A - mu B` on a piece: `A`, and `B`, the mean cost."""
+        """Return `A` and the mean cost `B` of `nu = A - mu B` on a piece."""
         count, zero = len(free), Fraction(0)
         return sum((d[j] for j in free), sum(low, zero) - 1) / count, sum((c[j] for j in free), zero) / count
 
     while True:
-        # Who is above the floor just after mu: the level decides, and where it is zero its speed.
+        # Classes above the floor just after mu: the level decides, and at level zero its derivative.
         free: list[int] = []
         for i in sorted(range(len(d)), key=lambda i: (d[i] - mu * c[i], -c[i]), reverse=True):
             nu, mean = water([*free, i])
@@ -99,8 +99,8 @@ def minimum_of_every_piece(p: Array, cost: Array, floors: Array) -> float:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_exact_is_the_least_of_all_pieces_of_the_path(seed: int) -> None:
-    """To rounding: with ties, costs of zero, classes wanted by nobody, and costs 24 orders of magnitude apart."""
+def test_exact_is_the_minimum_over_all_pieces_of_the_path(seed: int) -> None:
+    """Up to rounding: with ties, zero costs, classes outside the target, and costs 24 orders of magnitude apart."""
     rng = np.random.default_rng(seed)
     classes = int(rng.integers(2, 9))
     costs = [
@@ -120,8 +120,8 @@ def test_exact_is_the_least_of_all_pieces_of_the_path(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_exact_is_not_misled_where_rounding_hides_the_cost(seed: int) -> None:
-    """A dear class returns to a tiny floor: just before, what is left of its cost is rounding, and all that counts."""
+def test_exact_reaches_the_minimum_where_rounding_hides_the_cost(seed: int) -> None:
+    """An expensive class returns to a tiny floor: just before, only rounding is left of the cost that decides."""
     rng = np.random.default_rng(seed)
     target, floors = rng.dirichlet(np.ones(5)), np.append(0.01 * rng.random(4), 10.0 ** rng.uniform(-15, -10))
     costs = np.append(floors[-1] * 10.0 ** rng.uniform(-5, -2, size=4), 1.0)
@@ -131,7 +131,7 @@ def test_exact_is_not_misled_where_rounding_hides_the_cost(seed: int) -> None:
 
 
 def test_exact_leaves_the_piece_on_which_a_single_class_is_free() -> None:
-    """All mass starts on the dear class 0; the cheap class 1 is released only after `mu` has moved alone."""
+    """All mass starts on the expensive class 0; the cheap class 1 becomes free only after `mu` has moved."""
     q = sampling_probabilities([1.0, 0.0], [0.5, 0.5], [10.0, 1.0], floor=0.0, solver="exact")
     grid = np.linspace(0, 1, 100_001)
     best = np.min(rho(np.stack([grid, 1 - grid], axis=1), [1.0, 0.0], [10.0, 1.0]))
@@ -141,7 +141,7 @@ def test_exact_leaves_the_piece_on_which_a_single_class_is_free() -> None:
 
 @pytest.mark.parametrize("lipschitz", [[1e6, 1e-3, 1e-2], [1.0, 1e-9, 1e-12], [1e3, 1.0, 1.0 + 1e-9]])
 def test_exact_reaches_the_minimum_when_lipschitz_values_are_far_apart(lipschitz: list[float]) -> None:
-    """Where the dear class is given up, the path among the cheap ones still has to be walked."""
+    """After the expensive class reaches its floor, the path among the cheap ones continues."""
     p = np.array([0.4, 0.3, 0.3])
     q = sampling_probabilities(p, p, lipschitz, floor=0.0, solver="exact")
     share = np.linspace(0.0, 1.0, 200_001)

@@ -1,4 +1,4 @@
-"""Clients are never trusted: nonsense is refused by name, and the round goes on."""
+"""Clients are never trusted: invalid updates are refused by name, and the round continues."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def spoil(update: ClientUpdate, how: str) -> ClientUpdate:
         ("negative variance", "gradient variances that are not 2 finite"),
     ],
 )
-def test_a_client_that_answers_nonsense_is_refused_by_name_and_the_round_goes_on(how: str, reason: str) -> None:
+def test_a_client_with_an_invalid_update_is_refused_by_name_and_the_round_continues(how: str, reason: str) -> None:
     class Hostile(Meddling):
         def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
             return [spoil(u, how) if u.client == 1 else u for u in updates]
@@ -78,7 +78,7 @@ def test_a_client_that_answers_nonsense_is_refused_by_name_and_the_round_goes_on
 
 
 @pytest.mark.parametrize("values", [np.ones(3), np.array([1.0, -1.0, 1.0, 1.0]), np.full(4, np.inf)])
-def test_a_renewal_report_that_is_nonsense_is_not_counted(values: Any) -> None:
+def test_an_invalid_renewal_report_is_not_counted(values: Any) -> None:
     class Hostile(LocalEngine):
         def renew(self, tasks: Any) -> Any:
             return [dataclasses.replace(r, lipschitz=values) if r.client == 1 else r for r in super().renew(tasks)]
@@ -123,7 +123,7 @@ def test_a_server_step_that_diverges_is_not_taken() -> None:
     assert set(reports[-1].refused.values()) == {"the aggregate is not finite"}
 
 
-def test_clients_must_introduce_themselves_one_by_one() -> None:
+def test_each_client_must_introduce_itself_exactly_once() -> None:
     class Forgetful(LocalEngine):
         def introduce(self) -> Any:
             return [dataclasses.replace(profile, client=0) for profile in super().introduce()]
@@ -133,7 +133,7 @@ def test_clients_must_introduce_themselves_one_by_one() -> None:
         start(settings, engine_of(settings, kind=Forgetful))
 
 
-def test_a_round_in_which_nobody_is_admitted_keeps_the_model() -> None:
+def test_a_round_without_an_accepted_update_keeps_the_model() -> None:
     class Dead(Meddling):
         def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
             return []
@@ -145,8 +145,8 @@ def test_a_round_in_which_nobody_is_admitted_keeps_the_model() -> None:
     assert reports[-1].train_loss is None and len(reports[-1].refused) == 3
 
 
-def test_a_client_that_diverged_once_comes_back() -> None:
-    """MOON remembers the previous local model; a NaN in it would spoil every round to come."""
+def test_a_client_that_diverged_once_recovers() -> None:
+    """MOON remembers the previous local model; a NaN in it would spoil all later rounds."""
     settings = settings_of({"name": "moon"})
     model, data = network(), blobs(COUNTS[0], 100)
     weights = {name: value.clone() for name, value in model.state_dict().items()}

@@ -35,7 +35,7 @@ from tests.worlds import (
 def test_full_participation_written_as_a_share_is_full_participation() -> None:
     settings = settings_of("isfl", training={"participation": 1.0})
     assert participants(settings, 3, 1) == [0, 1, 2]
-    # Rounded up to everybody: the same rounds as with everybody asked for.
+    # 0.9 is rounded up to all clients: the same rounds as with full participation.
     assert same_bits(federate(settings)[0], federate(settings_of("isfl", training={"participation": 0.9}))[0])
 
 
@@ -59,14 +59,14 @@ def test_a_client_whose_model_is_the_global_model_keeps_its_probabilities() -> N
     np.testing.assert_array_equal(after.probabilities, before.probabilities)
 
 
-def test_over_the_rounds_every_client_gets_its_turn() -> None:
+def test_every_client_participates_in_some_round() -> None:
     settings = settings_of("fedavg", training={"participation": 0.2})
     seen = [participants(settings, 10, r) for r in range(1, 60)]
     assert all(len(chosen) == 2 for chosen in seen)
     assert set(itertools.chain(*seen)) == set(range(10))
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
+def test_the_same_seed_gives_the_same_bits_and_another_seed_different_ones() -> None:
     scheme = {"name": "isfl", "objective": {"kind": "moon"}}
     model = network(batchnorm=True, dropout=0.3)
     one, two = (federate(settings_of(scheme), model=model) for _ in range(2))
@@ -90,7 +90,7 @@ def test_the_global_random_state_is_neither_used_nor_changed() -> None:
 
 
 class Reversed(Meddling):
-    """Works through the clients backwards and answers in that order."""
+    """Trains the clients in reverse order and returns their updates in that order."""
 
     def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]:
         return super().train(list(reversed(tasks)))
@@ -105,7 +105,7 @@ def test_the_order_of_clients_does_not_matter(aggregation: str) -> None:
     assert same_bits(forward, backward)
 
 
-def test_whoever_answers_first_sums_run_by_client_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_run_by_client_id_in_any_order_of_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rounding makes the order of a sum visible, it must not be the order of arrival."""
     orders: list[list[int]] = []
     real = aggregation_module.aggregate
@@ -120,7 +120,7 @@ def test_whoever_answers_first_sums_run_by_client_id(monkeypatch: pytest.MonkeyP
     assert orders == [[0, 1, 2]] * 3
 
 
-def test_a_parameter_with_two_names_is_moved_under_both() -> None:
+def test_a_parameter_with_two_names_is_updated_under_both() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -142,7 +142,7 @@ def test_the_sampling_ratio_shortens_epochs() -> None:
         assert reports[0].gradient_evaluations.training == samples
 
 
-def test_what_sampling_costs_is_counted() -> None:
+def test_the_gradient_evaluations_of_sampling_are_counted() -> None:
     """ISFL: (K + 1) |D_L| at the server, 2 K |D_L| at the clients. ISFedAvg: |D_G| from the second round on.
 
     Bias-variance: |D_L|.
@@ -160,7 +160,7 @@ def test_what_sampling_costs_is_counted() -> None:
         assert [r.gradient_evaluations.sampling for r in reports] == expected
 
 
-def test_diagnostics_measure_rho_for_any_scheme_and_count_it_apart() -> None:
+def test_diagnostics_measure_rho_for_any_scheme_and_count_separately() -> None:
     _, reports = federate(settings_of("fedavg", diagnostics={"lipschitz": True}))
     rho = reports[-1].rho
     assert rho.used is not None and rho.minimum is not None
@@ -171,7 +171,7 @@ def test_diagnostics_measure_rho_for_any_scheme_and_count_it_apart() -> None:
     )
 
 
-def test_bytes_are_those_of_the_values_that_travel() -> None:
+def test_bytes_are_those_of_the_values_sent() -> None:
     settings = settings_of("isfl", training={"rounds": 1})
     engine = engine_of(settings)
     model = payload_bytes(engine.server.initial_model())

@@ -41,7 +41,7 @@ def test_unfinished_and_damaged_runs_show_what_they_have(copied: Path, tmp_path:
     assert not result.stderr
 
 
-def test_unfinished_runs_are_no_point_of_a_sweep(scheme_runs: Path) -> None:
+def test_unfinished_runs_are_not_points_of_a_sweep(scheme_runs: Path) -> None:
     runs, _ = find_runs([scheme_runs / "full/isfl", scheme_runs / "half"])
     runs = [replace(found, finished=found.path != scheme_runs / "half") for found in runs]
     with pytest.raises(pictures.NotDrawnError, match="no finished runs differ"):
@@ -49,7 +49,7 @@ def test_unfinished_runs_are_no_point_of_a_sweep(scheme_runs: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", "[1, 2]", '{"scheme": "isfl", "training": 7, "seed": []}', "no JSON"])
-def test_foreign_directories_are_told_in_a_line(content: str, scheme_runs: Path, tmp_path: Path) -> None:
+def test_foreign_directories_are_refused_in_one_line(content: str, scheme_runs: Path, tmp_path: Path) -> None:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign/config.json").write_text(content)
     (tmp_path / "empty").mkdir()
@@ -61,13 +61,13 @@ def test_foreign_directories_are_told_in_a_line(content: str, scheme_runs: Path,
 
 
 @pytest.mark.parametrize("given", ["missing", "file"])
-def test_what_is_no_directory_is_a_mistake_in_one_line(given: str, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_directory_is_refused_in_one_line(given: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     result = isfl("figures", given, cwd=tmp_path)
     assert result.returncode == 2 and result.stderr == f"error: {given}: no such directory\n"
 
 
-def test_figures_that_cannot_be_written(scheme_runs: Path, tmp_path: Path) -> None:
+def test_an_output_path_that_is_a_file_is_refused(scheme_runs: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("x")
     runs, _ = find_runs([scheme_runs / "half"])
     with pytest.raises(UserError, match="taken: figures cannot be written there"):
@@ -80,7 +80,7 @@ def test_names_are_never_read_as_formulas(scheme_runs: Path, tmp_path: Path) -> 
     assert "q" in figures.write_figures([odd, replace(odd, label="$2 $3")], tmp_path)[0]
 
 
-def test_a_run_that_is_given_twice_is_one_seed(scheme_runs: Path) -> None:
+def test_a_run_given_twice_counts_once(scheme_runs: Path) -> None:
     runs, _ = find_runs([scheme_runs / "full", scheme_runs / "full/isfl", scheme_runs / "full/isfl/seed-0"])
     assert len(runs) == 4
 
@@ -100,7 +100,7 @@ def test_more_than_fits_on_a_page_is_refused_not_cut(scheme_runs: Path) -> None:
             draw(crowd)
 
 
-def test_settings_nobody_knows_do_not_tell_others_apart() -> None:
+def test_unknown_settings_do_not_distinguish_labels() -> None:
     settings: Sequence[dict[str, Any]] = [{"a": 1}, {}, {"a": 1}]
     assert told_apart(["x", "x", "x"], settings) == ["x", "x", "x"]
     assert told_apart(["x", "x"], [{"a": 1}, {"a": 2}]) == ["x (a=1)", "x (a=2)"]

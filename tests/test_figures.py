@@ -69,7 +69,7 @@ def test_convergence_is_the_mean_over_seeds_with_their_range(scheme_runs: Path) 
     assert figure.legends[0].get_title().get_text() == "mean and range of 2 seeds"
 
 
-def test_convergence_stands_beside_the_split_it_was_made_with(scheme_runs: Path) -> None:
+def test_convergence_is_drawn_beside_the_split_of_its_run(scheme_runs: Path) -> None:
     runs, _ = find_runs([scheme_runs / "full"])
     groups = [replace(found, label=f"{group} · {found.label}") for group in ("a", "b") for found in runs]
     figure = convergence_and_split(groups)
@@ -102,7 +102,7 @@ def test_the_cross_figure_has_top_1_and_top_5_of_cifar_100(scheme_runs: Path) ->
         pictures.cross([found])
 
 
-def test_lines_are_told_apart_without_colour(scheme_runs: Path) -> None:
+def test_lines_differ_without_colour(scheme_runs: Path) -> None:
     lines = pictures.convergence(find_runs([scheme_runs / "full"])[0]).axes[0].lines
     assert len({(line.get_marker(), line.get_linestyle()) for line in lines}) == len(lines) == 2
     styles = styles_of(map(str, range(70)))
@@ -164,7 +164,7 @@ def test_the_sampling_ratio_is_an_axis_where_runs_differ_in_it_alone(scheme_runs
 
 
 def sized(run_: FoundRun, clients: int, public: int, floor: float = 0.05) -> FoundRun:
-    """A run of another size, on paper."""
+    """Return a run with other sizes in its configuration."""
     settings = json.loads(json.dumps(run_.config))
     settings["split"]["clients"], settings["data"]["public"] = clients, public
     settings["scheme"]["sampling"]["floor"] = floor
@@ -193,14 +193,14 @@ def test_the_split_shows_every_client_and_class(scheme_runs: Path) -> None:
     assert axis.get_title() == "seed 1" and len(axis.texts) == 30
 
 
-def test_a_seed_that_is_not_as_far_counts_in_the_rounds_it_has() -> None:
+def test_a_seed_counts_only_in_the_rounds_it_has() -> None:
     band = band_of([np.array([1.0, np.nan, 3.0]), np.array([3.0, np.nan])])
     np.testing.assert_array_equal(band.rounds, [1, 3])
     np.testing.assert_array_equal(band.mean, [2, 3])
     np.testing.assert_array_equal(band.low, [1, 3])
 
 
-def test_a_picture_is_bytes_of_the_kind_asked_for(scheme_runs: Path) -> None:
+def test_a_picture_has_the_requested_format_and_resolution(scheme_runs: Path) -> None:
     figure = federation(find_runs([scheme_runs / "half"])[0])
     with Image.open(BytesIO(picture_of(figure, "png", resolution=50))) as image:
         assert image.width == 175

@@ -1,4 +1,4 @@
-"""Clients as Flower nodes: the same bits as at home, nothing on the wire that should not be, and no node is trusted."""
+"""Clients as Flower nodes: the same bits as the local engine, and no private values in messages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.grids import (
     MEASURED_AT_CLIENT,
     PRIVATE,
     Federation,
-    at_home,
     config_of,
     engine_of,
     federation_of,
     rounds,
+    run_locally,
     sent,
 )
 
@@ -56,7 +56,7 @@ from tests.grids import (
 )
 def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str, Any], tmp_path: Path) -> None:
     config = config_of(scheme, **changes)
-    expected, expected_reports = at_home(config)
+    expected, expected_reports = run_locally(config)
     state, reports = rounds(config, engine_of(config, federation_of(tmp_path), tmp_path))
     assert state.model.keys() == expected.model.keys()
     assert all(torch.equal(state.model[name], value) for name, value in expected.model.items())
@@ -74,8 +74,8 @@ def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str,
 
 
 @pytest.mark.parametrize("scheme", ["moon", PRIVATE, {**MEASURED_AT_CLIENT, "objective": {"kind": "moon"}}])
-def test_a_round_that_is_done_again_gives_the_same_bits(scheme: Any, tmp_path: Path) -> None:
-    """The server was killed after the clients had trained: they go back with it."""
+def test_a_repeated_round_gives_the_same_bits(scheme: Any, tmp_path: Path) -> None:
+    """The server was killed after the clients had trained: they return to the same round."""
     config = config_of(scheme, target={"kind": "uniform"})
     engine = engine_of(config, federation_of(tmp_path), tmp_path)
     before, _ = rounds(config, engine, 2)
@@ -134,7 +134,7 @@ def test_private_clients_send_nothing_about_their_labels(scheme: Any, answers: i
     assert len(models_down) == 3 * 3 * answers and not any("public" in c for _, c in grid.wire)
 
 
-def test_clients_with_counts_to_tell_tell_them_once(tmp_path: Path) -> None:
+def test_clients_send_their_class_counts_once(tmp_path: Path) -> None:
     config = config_of("isfl")
     grid = federation_of(tmp_path)
     rounds(config, engine_of(config, grid))
@@ -155,8 +155,8 @@ def test_an_operator_can_keep_counts_private_whatever_the_server_asks(tmp_path: 
     assert rounds(private, engine_of(private, grid))[1][-1].refused == {}
 
 
-def test_what_an_operator_keeps_private_no_epsilon_opens(tmp_path: Path) -> None:
-    """A large epsilon is no noise, and many small ones could be averaged."""
+def test_counts_that_an_operator_keeps_private_stay_private_for_any_epsilon(tmp_path: Path) -> None:
+    """A large epsilon adds almost no noise, and many small ones could be averaged."""
     for epsilon, most, told in ((1e12, None, False), (1e12, 2.0, False), (1.0, 2.0, True)):
         config = config_of(PRIVATE, target={"kind": "noised", "epsilon": epsilon})
         grid = Federation({1000 + k: Node(k, tmp_path, private=True, max_epsilon=most) for k in range(3)})
@@ -178,7 +178,7 @@ def test_private_nodes_do_not_evaluate_even_if_asked(tmp_path: Path) -> None:
     assert reply is not None and "does not evaluate" in str(reply.content["problem"]["reason"])
 
 
-def test_noised_counts_are_told_once_and_cannot_be_averaged(tmp_path: Path) -> None:
+def test_noised_counts_are_drawn_once_and_cannot_be_averaged(tmp_path: Path) -> None:
     config = config_of(PRIVATE, target={"kind": "noised", "epsilon": 1.0})
     told = []
     for epsilon in (1.0, 1.0, 1.001):

@@ -1,4 +1,4 @@
-"""What the commands around Flower say to who asks for what cannot be, and where a client's own data comes from."""
+"""Flower commands: impossible requests are refused, and a client's own data is read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--set", "flower.patience=3"], "unknown key"),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_an_impossible_request_is_refused_in_one_line(
     arguments: list[str], words: str, toml: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(["run", str(toml), "--out", str(tmp_path / "out"), *arguments], capsys)
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_one_line(
         ("clouds", [], "engine.kind is 'clouds', which isfl does not know"),
     ],
 )
-def test_a_run_goes_on_where_it_began(
+def test_a_run_resumes_only_on_the_engine_that_started_it(
     kind: str, arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = configuration(OWN)
@@ -80,7 +80,7 @@ def test_down_only_stops_what_up_started(tmp_path: Path, capsys: pytest.CaptureF
     assert "not a deployment" in refusal(["flower", "down", "--dir", str(tmp_path)], capsys)
     (tmp_path / "mine.txt").write_text("mine")
     assert "is not a deployment; give an empty" in refusal(["flower", "up", "--dir", str(tmp_path)], capsys)
-    # A number that is now somebody else's process: the start time tells.
+    # The number now belongs to another process: its start time differs.
     other = tmp_path / "other"
     other.mkdir()
     (other / PROCESSES).write_text(json.dumps([{"name": "superlink", "pid": 1, "started": "12345"}]))
@@ -92,7 +92,7 @@ def test_flower_is_an_extra(toml: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert "pip install 'isfl[flower]'" in refusal(["run", str(toml), "--engine", "flower"], capsys)
 
 
-def test_keys_are_the_owners_from_their_first_moment(tmp_path: Path) -> None:
+def test_keys_are_created_readable_by_their_owner_only(tmp_path: Path) -> None:
     keys.make_certificates(tmp_path, names=["fl.example.org"], addresses=[])
     keys.make_node_key(tmp_path)
     for secret in ("ca.key", "server.key", "key"):
@@ -106,7 +106,7 @@ def test_keys_are_the_owners_from_their_first_moment(tmp_path: Path) -> None:
 
 
 def test_the_repository_and_the_package_are_the_same_app() -> None:
-    """`flwr run .` in the repository takes the same keys as what `isfl run --connection` hands in."""
+    """`flwr run .` in the repository takes the same keys as `isfl run --connection`."""
     here = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     made = tomllib.loads(app_files()["pyproject.toml"])["tool"]["flwr"]["app"]
     for part in ("publisher", "components", "config"):
@@ -163,7 +163,7 @@ def test_data_that_does_not_fit_is_refused(images: np.ndarray, labels: np.ndarra
     assert words in str(error.value) and "mine.npz" in str(error.value)
 
 
-def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_data_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     np.savez(tmp_path / "other.npz", pictures=np.zeros(3))
     (tmp_path / "folder" / "cow").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""No Flower node is trusted: whatever it answers, it is refused and named, and the round goes on."""
+"""No Flower node is trusted: an invalid reply is refused by name, and the round continues."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_node_that_answers_wrongly_is_refused_and_named_and_may_come_back(fault: str, tmp_path: Path) -> None:
+def test_a_node_with_an_invalid_reply_is_refused_by_name_and_can_return(fault: str, tmp_path: Path) -> None:
     spoil, reason = FAULTS[fault]
     config = config_of("isfl")
     state: list[int] = []
@@ -93,7 +93,7 @@ def test_a_node_that_answers_wrongly_is_refused_and_named_and_may_come_back(faul
     assert reports[1].refused == {} == reports[2].refused
 
 
-def test_an_app_that_crashes_is_refused_with_its_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_that_crashes_is_refused_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*arguments: Any) -> Any:
         raise MemoryError("no room")
 
@@ -127,7 +127,7 @@ def test_a_renewal_that_fails_is_named_and_the_client_keeps_its_probabilities(tm
     assert reports[0].train_loss is not None
 
 
-def test_a_client_that_does_not_tell_the_counts_it_should_ends_the_run_with_a_word(tmp_path: Path) -> None:
+def test_a_client_without_the_required_counts_ends_the_run_with_an_error(tmp_path: Path) -> None:
     def meddle(client: int, message: Message, reply: Message) -> Message:
         return spoiled(reply, class_counts=None) if client == 1 else reply
 

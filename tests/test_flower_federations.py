@@ -1,4 +1,4 @@
-"""Flower for real: federations that fail, and federations that refuse. All bounded in time."""
+"""Real Flower processes: failing nodes and refused strangers. All waits have a time limit."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_secured_federation_refuses_strangers(config: Path, tmp_path: Path) ->
         strangers = {
             "without TLS": ["--insecure"],
             "without a key": trust,
-            "with a key nobody registered": [*trust, "--auth-supernode-private-key", str(tmp_path / "key")],
+            "with an unregistered key": [*trust, "--auth-supernode-private-key", str(tmp_path / "key")],
         }
         commands = [
             [program("flower-supernode"), *link, "--port", str(made.port + 50 + i), *options]

@@ -1,4 +1,4 @@
-"""Flower nodes come and go, forget nothing, and hold data of their own."""
+"""Flower nodes leave and return, keep their state, and have their own data."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tests.grids import (
     PRIVATE,
     RUN,
     Federation,
-    at_home,
     config_of,
     engine_of,
     federation_of,
     rounds,
+    run_locally,
 )
 
 # ------------------------------------------------------------ nodes come and go
 
 
 class Leaving(Federation):
-    """Client 1 is gone in the second round and back in the third, under another number."""
+    """Client 1 leaves in the second round and returns in the third with another number."""
 
     def push_messages(self, messages: Any) -> Any:
         messages = list(messages)
@@ -46,7 +46,7 @@ class Leaving(Federation):
         return super().push_messages(messages)
 
 
-def test_a_node_that_leaves_is_missed_and_may_come_back(tmp_path: Path) -> None:
+def test_a_node_that_leaves_is_reported_and_can_return(tmp_path: Path) -> None:
     config = config_of("isfl", flower={"reply_seconds": 60.0})
     grid = Leaving({1000 + k: simulated_node(k, tmp_path) for k in range(3)})
     engine = engine_of(config, grid)
@@ -59,8 +59,8 @@ def test_a_node_that_leaves_is_missed_and_may_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["none", "Flower's"])
-def test_a_node_in_place_of_one_that_does_not_answer_takes_part(word: str, tmp_path: Path) -> None:
-    """Killed and started again, a node has a new number, and for a minute nobody knows that the old one is dead."""
+def test_a_node_that_replaces_an_unresponsive_one_participates(word: str, tmp_path: Path) -> None:
+    """A restarted node has a new number, and for a minute the SuperLink still lists the old one."""
     dead: list[int] = []
 
     def meddle(client: int, message: Message, reply: Message) -> Message | None:
@@ -80,7 +80,7 @@ def test_a_node_in_place_of_one_that_does_not_answer_takes_part(word: str, tmp_p
     assert report.refused == {}
 
 
-def test_a_run_that_goes_on_waits_for_its_clients_but_not_for_ever(tmp_path: Path) -> None:
+def test_a_resumed_run_waits_a_limited_time_for_its_clients(tmp_path: Path) -> None:
     config = config_of("isfl", flower={"wait_seconds": 0.5, "min_clients": 2})
     said: list[str] = []
     engine = engine_of(config, federation_of(tmp_path, clients=2), tell=said.append)
@@ -102,7 +102,7 @@ def test_a_client_that_is_not_connected_is_refused_at_once(tmp_path: Path) -> No
     assert report.refused == {1: "is not connected"}
 
 
-def test_too_few_nodes_are_waited_for_and_then_the_run_stops(tmp_path: Path) -> None:
+def test_a_run_with_too_few_nodes_waits_and_then_stops(tmp_path: Path) -> None:
     config = config_of("isfl", flower={"min_clients": 2, "wait_seconds": 0.5})
     grid = federation_of(tmp_path)
     engine = engine_of(config, grid)
@@ -137,10 +137,10 @@ def test_a_run_can_be_asked_to_stop_while_it_waits(tmp_path: Path) -> None:
         engine_of(config, grid, stopped=lambda: True).introduce()
 
 
-# ------------------------------------------------------------ what a node keeps
+# ------------------------------------------------------------ the state of a node
 
 
-def test_a_memory_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_client_memory_survives_a_restart(tmp_path: Path) -> None:
     node = simulated_node(4, tmp_path)
     memory = ClientMemory({"w": torch.randn(3)}, {"mean": torch.randn(2)}, np.array([0.25, 0.75]))
     remember(node, RUN, 3, memory)
@@ -162,7 +162,7 @@ def test_a_node_does_not_fill_its_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["../../etc", "", "0123", f"{RUN}/x", RUN.upper()])
-def test_the_name_of_a_run_is_no_way_out_of_the_state_directory(run: str, tmp_path: Path) -> None:
+def test_the_name_of_a_run_cannot_escape_the_state_directory(run: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="32 hexadecimal digits"):
         remember(simulated_node(0, tmp_path), run, 1, ClientMemory())
 
@@ -178,7 +178,7 @@ def test_a_node_configuration_needs_its_number() -> None:
             node_of({"partition-id": 0, "private": misread})
 
 
-def test_a_node_that_failed_once_to_say_who_it_is_is_asked_again(tmp_path: Path) -> None:
+def test_a_node_that_failed_to_introduce_itself_is_asked_again(tmp_path: Path) -> None:
     asked: list[int] = []
 
     def meddle(client: int, message: Message, reply: Message) -> Message:
@@ -190,7 +190,7 @@ def test_a_node_that_failed_once_to_say_who_it_is_is_asked_again(tmp_path: Path)
     assert [profile.client for profile in profiles] == [0, 1, 2]
 
 
-def test_a_forgotten_run_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+def test_a_forgotten_run_is_not_treated_as_new(tmp_path: Path) -> None:
     node, memory = simulated_node(0, tmp_path), ClientMemory({"w": torch.zeros(1)})
     for run in range(nodes.RUNS_KEPT + 1):
         remember(node, f"{run:032x}", 1, memory)
@@ -207,7 +207,7 @@ def test_a_forgotten_run_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     [None, {"run": RUN}, {"run": RUN, "config": "{", "classes": ["a"], "shape": [1]}],
     ids=["none", "keys", "json"],
 )
-def test_a_message_that_makes_no_sense_is_answered_with_a_problem(head: dict[str, Any] | None, tmp_path: Path) -> None:
+def test_an_invalid_message_is_answered_with_an_error(head: dict[str, Any] | None, tmp_path: Path) -> None:
     grid = federation_of(tmp_path)
     content = RecordDict() if head is None else RecordDict({"isfl": ConfigRecord(head)})
     (number,) = grid.push_messages([Message(content, 1000, "train")])
@@ -215,11 +215,11 @@ def test_a_message_that_makes_no_sense_is_answered_with_a_problem(head: dict[str
     assert "reason" in reply.content["problem"]
 
 
-# ------------------------------------------------------------ data of their own
+# ------------------------------------------------------------ own data
 
 
 def own(tmp_path: Path, **changes: Any) -> tuple[Config, Federation]:
-    """Three clients with the samples of the split, each in a file of its own."""
+    """Three clients with the samples of the split, one file each."""
     central = config_of(**{"scheme": "isfl", **changes})
     for k, data in enumerate(prepare(central).clients):
         np.savez(tmp_path / f"{k}.npz", images=data.inputs.numpy(), labels=data.labels.numpy())
@@ -238,12 +238,12 @@ def test_nodes_train_on_the_data_their_operators_name(changes: dict[str, Any], t
     engine = engine_of(config, grid)
     assert engine.problem.population is None
     state, reports = rounds(config, engine)
-    expected, _ = at_home(config_of(**{"scheme": "isfl", **changes}))
+    expected, _ = run_locally(config_of(**{"scheme": "isfl", **changes}))
     assert all(torch.equal(state.model[name], value) for name, value in expected.model.items())
     assert reports[-1].clients.keys() == (set() if config.hides_counts else {0, 1, 2})
 
 
-def test_own_data_is_asked_for_and_must_be_there(tmp_path: Path) -> None:
+def test_own_data_must_be_given_and_must_exist(tmp_path: Path) -> None:
     config, grid = own(tmp_path)
     grid.nodes[10] = Node(0, tmp_path / "state")
     (tmp_path / "1.npz").unlink()
@@ -254,7 +254,7 @@ def test_own_data_is_asked_for_and_must_be_there(tmp_path: Path) -> None:
     assert any("no such file" in line for line in said)
 
 
-def test_the_configuration_says_who_tells_the_number_of_clients() -> None:
+def test_own_data_and_the_number_of_clients_go_together() -> None:
     for wrong in ({"own_data": True}, {"clients": 3}):
         with pytest.raises(UserError, match="go together"):
             config_of("isfl", flower=wrong)

@@ -1,4 +1,4 @@
-"""Flower for real: its simulation, SuperLinks and SuperNodes on loopback, the same bits, kills. All bounded in time."""
+"""Real Flower processes: simulation and deployment on loopback, the same bits, kills. All waits have a time limit."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def local(request: pytest.FixtureRequest, config: Path, tmp_path_factory: pytest
 def test_three_engines_give_the_same_bits(
     local: tuple[str, Path], config: Path, federation: Deployment, tmp_path: Path
 ) -> None:
-    """For MOON, whose clients remember a model, the tests of kills show it."""
-    scheme, at_home = local
+    """The tests of kills cover MOON, whose clients remember a model."""
+    scheme, local_run = local
     run = ["run", str(config), "--set", f"scheme={scheme}", "--engine", "flower", "--out"]
     isfl(*run, str(tmp_path / "simulation"))
     isfl(*run, str(tmp_path / "deployment"), "--connection", str(federation.directory))
     for out in (tmp_path / "simulation", tmp_path / "deployment"):
-        assert digest(out) == digest(at_home)
-        assert (out / "probabilities.jsonl").read_bytes() == (at_home / "probabilities.jsonl").read_bytes()
-        assert lines(out)[-1]["accuracy_global"] == lines(at_home)[-1]["accuracy_global"]
+        assert digest(out) == digest(local_run)
+        assert (out / "probabilities.jsonl").read_bytes() == (local_run / "probabilities.jsonl").read_bytes()
+        assert lines(out)[-1]["accuracy_global"] == lines(local_run)[-1]["accuracy_global"]
 
 
 def begun(config: Path, out: Path, *more: str) -> subprocess.Popen[str]:
-    """A run of MOON on Flower, whose clients remember, after its first round."""
+    """Start a run of MOON on Flower, whose clients keep state; return after its first round."""
     command = ["run", str(config), "--set", "scheme=moon", "--engine", "flower", "--out", str(out), *more]
     process = subprocess.Popen(
         [sys.executable, "-m", "isfl.cli", *command],
@@ -72,7 +72,7 @@ def begun(config: Path, out: Path, *more: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("local", ["moon"], indirect=True)
-def test_a_killed_simulation_goes_on_with_the_same_bits(config: Path, local: tuple[str, Path], tmp_path: Path) -> None:
+def test_a_killed_simulation_resumes_with_the_same_bits(config: Path, local: tuple[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = begun(config, out)
     os.killpg(process.pid, signal.SIGKILL)
@@ -82,10 +82,10 @@ def test_a_killed_simulation_goes_on_with_the_same_bits(config: Path, local: tup
 
 
 @pytest.mark.parametrize("local", ["moon"], indirect=True)
-def test_a_killed_server_goes_on_with_the_same_bits(
+def test_a_killed_server_resumes_with_the_same_bits(
     local: tuple[str, Path], config: Path, federation: Deployment, tmp_path: Path
 ) -> None:
-    """SuperLink and server app die; `up` brings the SuperLink back with fresh SuperNodes, `resume` the run."""
+    """SuperLink and server app are killed; `up` restarts the SuperLink with new SuperNodes, `resume` the run."""
     out = tmp_path / "run"
     process = begun(config, out, "--connection", str(federation.directory))
     before = alive(federation.directory)

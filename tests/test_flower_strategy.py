@@ -1,4 +1,4 @@
-"""Somebody else's Flower app, before and after: a few lines, and its nodes draw by class."""
+"""An existing Flower app before and after: a few changed lines, and its nodes draw by class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_importance_sampling_takes_at_most_fifteen_changed_lines() -> None:
 
 
 class Loop(Grid):
-    """Nodes that are calls of a client app in this process."""
+    """A grid that calls a client app in this process."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -98,7 +98,7 @@ def message_with(record: dict[str, Any] | None) -> Message:
     return Message(content, 77, "train")
 
 
-def test_a_node_draws_with_what_it_was_sent() -> None:
+def test_a_node_draws_with_the_probabilities_it_was_sent() -> None:
     labels = [0] * 90 + [1] * 10
     head = {"classes": 3, "seed": 0, "round": 2}
     drawn = [labels[i] for i in sampler(message_with({**head, "probabilities": [0.2, 0.8, 0.0]}), labels)]
@@ -113,7 +113,7 @@ def test_a_node_draws_with_what_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("counts", [None, [1, 2], [1, 2, -3], [0, 0, 0], [1.5, 1.0, 1.0], "many"])
-def test_counts_that_cannot_be_are_not_used(counts: Any) -> None:
+def test_impossible_counts_are_not_used(counts: Any) -> None:
     strategy = ISFL(torch.nn.Linear(2, 3), (torch.zeros(3, 2), torch.arange(3)), 3)
     reply = Message(RecordDict(), reply_to=message_with({"classes": 3}))
     if counts is not None:

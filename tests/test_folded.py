@@ -23,7 +23,7 @@ AFTER: dict[str, Callable[[], nn.Module]] = {
 
 
 def network(after: Callable[[], nn.Module] = nn.ReLU, bias: bool = True) -> nn.Sequential:
-    """Two pairs, the second one behind a change in place where that is what comes after a pair."""
+    """Return a model of two pairs, each followed by the layer `after`."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(
@@ -43,13 +43,13 @@ def network(after: Callable[[], nn.Module] = nn.ReLU, bias: bool = True) -> nn.S
 
 
 def pairs(model: nn.Module) -> int:
-    """How many are folded."""
+    """Return the number of folded pairs."""
     with folded(model) as found:
         return len(found)
 
 
 def agree(model: nn.Module) -> None:
-    """With one backward pass a sample, which knows nothing of all this."""
+    """Compare with one backward pass per sample, which folds nothing."""
     kind = next(model.parameters()).dtype
     inputs, labels = random(3, 3, 8, 8, seed=1).to(kind), torch.arange(3)
     slow, fast = dict(one_by_one(model, Samples(inputs, labels))), _dense(model, Samples(inputs, labels))
@@ -63,7 +63,7 @@ def agree(model: nn.Module) -> None:
 
 @pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
 @pytest.mark.parametrize("bias", [True, False])
-def test_values_and_gradients_stay_what_they_are(after: Callable[[], nn.Module], bias: bool) -> None:
+def test_folding_keeps_values_and_gradients(after: Callable[[], nn.Module], bias: bool) -> None:
     model = network(after, bias).double()
     inputs = random(2, 3, 8, 8, seed=0).double()
     expected, inner = model(inputs.clone()), model[0](inputs)
@@ -77,7 +77,7 @@ def test_values_and_gradients_stay_what_they_are(after: Callable[[], nn.Module],
 
 @needs_compiler
 @pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
-def test_also_with_compiled_convolutions(after: Callable[[], nn.Module]) -> None:
+def test_folding_keeps_values_and_gradients_of_compiled_convolutions(after: Callable[[], nn.Module]) -> None:
     model = with_fast_convolutions(network(after))
     assert isinstance(model.get_submodule("0"), FastConv2d) and pairs(model) == 2
     agree(model)
@@ -99,7 +99,7 @@ def small(channel: float, shift: float) -> nn.Sequential:
 
 
 class Again(nn.Module):
-    """A layer in two places."""
+    """One layer used in two places."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def without_shift() -> nn.Module:
 
 
 class Empty(nn.Identity):
-    """A layer that looks like nothing to Python."""
+    """A layer whose truth value is False."""
 
     def __len__(self) -> int:
         return 0
@@ -137,7 +137,7 @@ class Empty(nn.Identity):
     ("model", "expected"),
     [
         (network().train(), 0),
-        (nn.Sequential(*list(network())[:5]), 1),  # who knows what is done to what comes out
+        (nn.Sequential(*list(network())[:5]), 1),  # the output may be used in unknown ways
         (network(nn.Tanh), 0),
         (network(lambda: nn.ELU(inplace=True)), 0),
         (small(0.0, 0.0), 1),  # there is no dividing by that
@@ -154,7 +154,7 @@ class Empty(nn.Identity):
     ],
     ids=range(15),
 )
-def test_only_what_is_surely_a_pair_is_folded(model: nn.Module, expected: int) -> None:
+def test_only_certain_pairs_are_folded(model: nn.Module, expected: int) -> None:
     assert pairs(model) == expected
 
 
@@ -181,7 +181,7 @@ def test_layers_may_be_called_without_their_sequence() -> None:
     agree(Stepwise(twice=False))
 
 
-def test_layers_called_in_both_ways_are_told() -> None:
+def test_layers_called_in_both_ways_are_refused() -> None:
     with pytest.raises(UnseenUseError, match="folded"):
         agree(Stepwise(twice=True))
 
@@ -201,20 +201,20 @@ def test_a_shift_may_lie_anywhere_in_memory() -> None:
     model = with_fast_convolutions(network())
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):
-            # Not its weight: of that, torch itself takes the neighbours in memory where channels are last.
+            # Not the weight: torch's own BatchNorm reads a strided weight wrongly for channels-last inputs.
             layer.bias = nn.Parameter(torch.stack([layer.bias.detach(), torch.full((16,), 7.0)], 1)[:, 0])
     assert not model.get_parameter("1.bias").is_contiguous() and pairs(model) == 2
     agree(model)
 
 
-def test_one_activation_for_all() -> None:
+def test_one_activation_can_serve_all_pairs() -> None:
     model, activation = network().double(), nn.ReLU(inplace=True)
     model[2] = model[5] = activation
     assert pairs(model) == 2
     agree(model)
 
 
-def test_the_model_is_put_back_together_whatever_happens() -> None:
+def test_the_model_is_restored_after_success_and_after_an_error() -> None:
     model = network()
     with pytest.raises(KeyError), folded(model):
         raise KeyError("forward" in vars(model))

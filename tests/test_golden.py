@@ -72,7 +72,7 @@ def machine() -> str:
 
 
 def final_model(name: str, directory: Path) -> str:
-    """SHA-256 of the final model of a run."""
+    """Return the SHA-256 of the final model of a run."""
     changes = RUNS[name]
     raw = {**BASE, **changes, "training": {**BASE["training"], **changes.get("training", {})}}
     config, out = config_from(raw, name), directory / "run"

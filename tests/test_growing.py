@@ -1,4 +1,4 @@
-"""A round costs what it adds: nothing that was written before is read again."""
+"""The cost of recording a round does not grow: nothing written earlier is read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that start from random weights of their own, as in the authors' code."""
+"""Clients that start from independent random weights, as in the authors' code."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from isfl.errors import UserError
 from isfl.federation.initial import initialise
 from isfl.federation.values import TrainTask, Weights
 from isfl.models import ModelSettings, build_model
-from tests.grids import at_home, config_of, federation_of, rounds
+from tests.grids import config_of, federation_of, rounds, run_locally
 from tests.grids import engine_of as flower_engine_of
 from tests.refusals import refusal
 from tests.worlds import engine_of, federate, network, same_bits, settings_of
 
 NOWHERE = {"kind": "sgd", "lr": 1e-40}
-"""A step that is too small to change any weight: what a client returns is what it started from."""
+"""A step too small to change any weight: a client returns the weights it started from."""
 
 
 def starts(round: int, seed: int = 0, initial: str = "independent", workers: int = 1, **training: Any) -> list[Weights]:
-    """The weights that three clients start a round from, and the server's."""
+    """Return the initial weights of three clients in a round, and the server's."""
     settings = settings_of(
         "fedavg", seed, training={"initial_models": initial, "optimizer": NOWHERE, "local_epochs": 1, **training}
     )
@@ -60,8 +60,8 @@ def test_initial_weights_are_a_function_of_seed_and_client() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet8", "small-cnn", "mlp"])
-def test_own_weights_are_those_of_a_new_model_of_that_kind(name: str) -> None:
-    """Not the server's weights with noise: the deviation of every layer is that of a fresh one, biases included."""
+def test_independent_weights_are_distributed_like_those_of_a_new_model(name: str) -> None:
+    """The scale of every layer is that of a new model, biases included; the server's weights are not used."""
     settings = ModelSettings(name=name, width=0.5)
     model, fresh = (build_model(settings, (3, 32, 32), 10, seed) for seed in (0, 1))
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_own_weights_are_those_of_a_new_model_of_that_kind(name: str) -> None:
             assert torch.equal(value, expected), f"{key}: BatchNorm starts with its usual values"
 
 
-def test_the_server_averages_what_independent_models_became() -> None:
+def test_the_server_averages_independent_models_after_training() -> None:
     clients = starts(round=1)[:3]
     settings = settings_of("fedavg", training={"initial_models": "independent", "optimizer": NOWHERE, "rounds": 1})
     state, _ = federate(settings)
@@ -97,14 +97,14 @@ def test_independent_models_give_the_same_bits_for_any_number_of_workers(scheme:
 
 def test_flower_nodes_start_from_the_same_weights(tmp_path: Path) -> None:
     config = config_of("isfl", training={"initial_models": "independent"})
-    expected, _ = at_home(config)
+    expected, _ = run_locally(config)
     found, reports = rounds(config, flower_engine_of(config, federation_of(tmp_path), tmp_path))
     assert all(report.refused == {} for report in reports)
     assert same_bits(expected, found)
 
 
 class Scale(nn.Module):
-    """Weights of its own, and nothing that says how to draw them."""
+    """A parameter without a method that draws it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def scaled_model(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), Scale(), nn.Linear(int(np.prod(shape)), classes))
 
 
-def test_a_layer_that_cannot_be_drawn_anew_is_refused_and_nothing_has_changed() -> None:
+def test_a_layer_that_cannot_be_reinitialised_is_refused_and_nothing_changes() -> None:
     model = scaled_model((4,), 2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(UserError, match="the layer Scale has parameters but no method reset_parameters") as caught:
@@ -136,12 +136,12 @@ def test_a_run_with_such_a_layer_ends_with_one_line(
     assert "training.initial_models = 'independent': the layer Scale has parameters" in line and "'shared'" in line
 
 
-def test_a_word_that_is_no_choice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_choice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "training.initial_models: found 'own'" in refusal(tmp_path, capsys, "training.initial_models=own")
 
 
 def test_frozen_layers_keep_their_weights() -> None:
-    """A pretrained part that is not trained must not be lost."""
+    """A pretrained part that is not trained must keep its weights."""
     model = network()
     first, *_, last = model.children()
     assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)

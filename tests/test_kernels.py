@@ -1,4 +1,4 @@
-"""Compiled convolutions give what torch gives, with or without a compiler, and stay within their memory."""
+"""Compiled convolutions equal torch's, fall back to torch, and never access memory out of bounds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_convolution_is_torchs(
     channels_last: bool,
     cached: int,
 ) -> None:
-    """Whatever the sizes, the layout in memory, and how many images go together."""
+    """For any size, memory layout and batch size."""
     x, weight = random(batch, inputs, *size, seed=1), random(outputs, inputs, 3, 3, seed=2)
     if channels_last:
         x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (x, weight))
@@ -74,7 +74,7 @@ def test_a_convolution_is_torchs(
 
 
 @needs_compiler
-def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_that_are_not_requested_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weight gradient is a third of the work, and the estimators never ask for it."""
     asked: list[tuple[bool, bool]] = []
     real = tiles.backward
@@ -106,7 +106,7 @@ def test_frozen_parameters_get_no_gradient() -> None:
 
 
 @needs_compiler
-def test_only_convolutions_that_suit_become_fast() -> None:
+def test_only_suitable_convolutions_become_fast() -> None:
     suit = [nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(3, 16, 3, padding="same", bias=False)]
     others = [
         nn.Conv2d(16, 24, 3, padding=1),
@@ -146,7 +146,7 @@ def test_a_fast_model_is_the_same_model() -> None:
     [random(2, 16, 6, 6, seed=0).double(), torch.empty(0, 16, 6, 6), random(16, 6, 6, seed=0)],
     ids=["double", "empty batch", "one image"],
 )
-def test_other_inputs_go_torchs_way(inputs: Tensor) -> None:
+def test_other_inputs_fall_back_to_torch(inputs: Tensor) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         layer = FastConv2d(16, 16, 3, padding=1).to(inputs.dtype)
@@ -163,15 +163,15 @@ def test_other_inputs_go_torchs_way(inputs: Tensor) -> None:
     ],
     ids=["outputs", "kernel", "stride", "groups"],
 )
-def test_other_layers_go_torchs_way(layer: FastConv2d) -> None:
-    """However they became what they are."""
+def test_other_layers_fall_back_to_torch(layer: FastConv2d) -> None:
+    """However the layer got its settings."""
     inputs = random(2, 16, 6, 6, seed=0)
     assert torch.equal(layer(inputs), nn.Conv2d._conv_forward(layer, inputs, layer.weight, layer.bias))
 
 
 @needs_compiler
 def test_torchs_defaults_do_not_matter() -> None:
-    """Whatever new tensors are made of, and wherever: results are of the kind of the inputs."""
+    """Results have the type and device of the inputs, whatever torch's defaults are."""
     layer, inputs, gradient = FastConv2d(16, 16, 3, padding=1), random(2, 16, 6, 6, seed=0), random(2, 6, 6, 16, seed=1)
     images = library.as_images(inputs)
     expected = layer(inputs), tiles.squared_differences(gradient, images, None)
@@ -187,8 +187,8 @@ def test_torchs_defaults_do_not_matter() -> None:
         assert one.dtype == other.dtype and torch.equal(one, other)
 
 
-def test_the_wrong_number_of_channels_is_torchs_to_complain_of() -> None:
-    """The compiled functions would read what is not theirs."""
+def test_the_wrong_number_of_channels_raises_torchs_error() -> None:
+    """The compiled functions would read out of bounds."""
     with pytest.raises(RuntimeError, match="to have 16 channels, but got 32"):
         FastConv2d(16, 16, 3, padding=1)(random(2, 32, 6, 6, seed=0))
 
@@ -245,7 +245,7 @@ PROBE = """
 def probe(
     tmp_path: Path, flags: tuple[str, ...], short: int = 0, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """All functions on sizes with edges, in a process of its own, compiled with these flags."""
+    """Run all functions on sizes with edges in a new process, compiled with these flags."""
     code = textwrap.dedent(PROBE).format(flags="".join(f"{flag!r}, " for flag in flags), short=short)
     chosen = {**os.environ, "ISFL_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1", **environment}
     return subprocess.run([sys.executable, "-c", code], env=chosen, capture_output=True, text=True, timeout=120)
@@ -253,7 +253,7 @@ def probe(
 
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86")
 SHORTER = {"-mno-avx512f": 8, "-mno-avx": 4}
-"""Processors with shorter vectors, and how long those are."""
+"""Compiler flags for processors with shorter vectors, and the vector lengths."""
 
 
 @needs_compiler
@@ -267,7 +267,7 @@ def test_processors_with_shorter_vectors(flag: str, lanes: int, tmp_path: Path) 
 
 @needs_compiler
 @pytest.mark.parametrize("flag", ["-O3", *(pytest.param(flag, marks=x86) for flag in SHORTER)])
-def test_the_compiler_has_nothing_to_complain_of(flag: str, tmp_path: Path) -> None:
+def test_the_compiler_gives_no_warning(flag: str, tmp_path: Path) -> None:
     strict = ("-Wall", "-Wextra", "-Werror", flag)
     sources = sorted(Path(library.__file__).parent.glob("*.c"))
     command = ["cc", *compiler.FLAGS, *strict, *map(str, sources), "-o", str(tmp_path / "strict.so")]
@@ -279,7 +279,7 @@ def test_the_compiler_has_nothing_to_complain_of(flag: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("flag", ["-g", *(pytest.param(flag, marks=x86) for flag in SHORTER)])
 @pytest.mark.parametrize("short", [0, 16], ids=["as it is", "scratch too small"])
 def test_nothing_outside_of_its_memory_is_touched(short: int, flag: str, tmp_path: Path) -> None:
-    """Under AddressSanitizer; which is seen to see a vector too few."""
+    """Under AddressSanitizer, which does detect a buffer that is one vector too short."""
     name = "libasan.so"
     found = subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, timeout=20)
     sanitizer = found.stdout.strip()

@@ -1,4 +1,4 @@
-"""Killed at any moment, a run goes on as if nothing had happened: the same bits at the end."""
+"""A run that is killed at any time resumes and ends with the same bits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, list[
 
 
 def in_a_process(path: Path, workers: int) -> subprocess.Popen[bytes]:
-    """Run, or go on with, the tiny run in a process of its own that has just begun to work, its imports behind it."""
+    """Start or resume the tiny run in a new process; return once its imports are done."""
     code = (
         "import sys; from isfl.experiment.cells import run_or_resume\n"
         "print('working', flush=True)\n"
@@ -50,10 +50,10 @@ def rounds_of(path: Path) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
+def test_a_run_killed_at_random_times_and_resumed_gives_the_same_bits(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], workers: int
 ) -> None:
-    """SIGKILL at random moments before, in and between rounds, until at last the run may get through."""
+    """SIGKILL at random times before, in and between rounds, until the run finishes."""
     path, chance, kills = tmp_path / "run", random.Random(0), 0
     for rounds in (0, 1, 1, 2, 3):
         process = in_a_process(path, workers)
@@ -71,10 +71,10 @@ def test_killed_at_many_moments_and_resumed_a_run_ends_in_the_same_bits(
 
 
 @pytest.mark.parametrize("moment", range(0, 80, 3))
-def test_killed_inside_any_write_and_resumed_a_run_ends_in_the_same_bits(
+def test_a_run_killed_during_any_write_and_resumed_gives_the_same_bits(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
-    """The n-th time the run syncs something to disk, the process is gone, half of what it wrote behind it."""
+    """At the n-th sync to disk the process dies, and half of the new bytes are on disk."""
     path, calls = tmp_path / "run", 0
     real, safe = os.fsync, dict[int, int]()
 
@@ -84,7 +84,7 @@ def test_killed_inside_any_write_and_resumed_a_run_ends_in_the_same_bits(
         file = os.fstat(descriptor)
         if calls == moment + 1:
             with contextlib.suppress(OSError):  # a directory cannot be cut
-                # Of what is new, only half had reached the disk.
+                # Only half of the new bytes reached the disk.
                 os.ftruncate(descriptor, (safe.get(file.st_ino, 0) + file.st_size) // 2)
             os._exit(9)
         real(descriptor)
@@ -128,7 +128,7 @@ def wait_for(file: Path) -> None:
     raise AssertionError(f"{file} did not come")
 
 
-def test_ctrl_c_says_how_to_go_on_and_resume_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_prints_the_resume_command_and_resume_finishes_the_run(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(
         '[data]\npublic = 40\n[split]\nclients = 3\nshard_size = 30\nnr = 0.8\n[model]\nname = "mlp"\n'
         "[training]\nrounds = 25\nlocal_epochs = 3\nbatch_size = 16\n"
@@ -150,7 +150,7 @@ def test_ctrl_c_says_how_to_go_on_and_resume_goes_on(tmp_path: Path) -> None:
     assert [json.loads(line)["round"] for line in lines] == list(range(1, 26))
 
 
-def test_a_comparison_goes_on_cell_by_cell(tmp_path: Path) -> None:
+def test_a_comparison_resumes_cell_by_cell(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(
         '[data]\npublic = 40\n[split]\nclients = 3\nshard_size = 30\nnr = 0.8\n[model]\nname = "mlp"\n'
         "[training]\nrounds = 12\nlocal_epochs = 3\nbatch_size = 16\n"

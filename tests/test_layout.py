@@ -1,4 +1,4 @@
-"""The names of a run directory's files stand in one module."""
+"""The names of a run directory's files are defined in one module."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_the_search_finds_names_and_passes_over_docstrings_and_keys() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_file_names_of_a_run_directory_stand_in_layout_alone(path: Path) -> None:
+def test_file_names_of_a_run_directory_are_defined_in_layout_only(path: Path) -> None:
     allowed = {layout.LOCK} if path.name == "cache.py" else set()  # the cache of datasets has a lock of its own
     assert set(written_names(path.read_text(encoding="utf-8"))) <= allowed

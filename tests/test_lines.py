@@ -1,4 +1,4 @@
-"""Growing files are read as they grow: no line is parsed twice, and nothing is missed."""
+"""Growing files are read incrementally: no line is parsed twice, and none is missed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.directories import tiny_config, written_run
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every line that is parsed from now on."""
+    """A list that receives every line parsed from now on."""
     seen: list[str] = []
     real = json.loads
 

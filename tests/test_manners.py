@@ -35,7 +35,7 @@ def state(model: nn.Module) -> dict[str, Any]:
 
 
 class Fails(nn.Module):
-    """Passes its input on, until its calls are used up."""
+    """Returns its input, and raises after a number of calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,6 +157,6 @@ print(mapped())
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks glibc")
 def test_the_allocator_of_the_process_keeps_its_thresholds() -> None:
-    """A large block still comes straight from the system, as it does before the call."""
+    """A large block is still allocated by mmap, as before the call."""
     done = subprocess.run([sys.executable, "-c", ALLOCATOR], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "1"]

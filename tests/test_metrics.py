@@ -13,7 +13,7 @@ from isfl.federation.evaluation import ClassScores, Score, class_scores, outcome
 from tests.worlds import blobs, federate, last_scores, network, settings_of
 
 
-def test_top5_is_told_where_there_are_more_than_ten_classes() -> None:
+def test_top5_is_reported_for_more_than_ten_classes() -> None:
     _, (report,) = federate(settings_of("isfl", training={"rounds": 1}))
     assert "accuracy_standard_top5" not in metrics_of(report)
     many = ClassScores(Score(100, 40, 70), np.full(12, 0.4), np.ones(12))

@@ -96,7 +96,7 @@ def test_a_width_multiplies_every_number_of_channels(width: float, channels: lis
 
 
 def _as_written(model: nn.Module) -> nn.Module:
-    """ReLU before pooling, the order the paper gives."""
+    """The same network with ReLU before pooling, the paper's order."""
     for block in list(model.modules()):
         kinds = [type(layer) for layer in block] if isinstance(block, nn.Sequential) else []
         if kinds[-2:] == [nn.MaxPool2d, nn.ReLU]:

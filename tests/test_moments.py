@@ -61,7 +61,7 @@ def test_the_moments_of_a_resnet() -> None:
 
 
 class Scaled(nn.Module):
-    """A layer that no batched rule knows."""
+    """A layer without a batched rule."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from isfl.data.dataset import Population
 from isfl.data.normalize import Normalize, normalized
 from isfl.problem.config import config_from
 from isfl.problem.problem import prepare
-from tests.grids import at_home, config_of, engine_of, federation_of, rounds
+from tests.grids import config_of, engine_of, federation_of, rounds, run_locally
 from tests.refusals import refusal
 from tests.worlds import same_bits
 
@@ -44,7 +44,7 @@ def test_channels_are_normalised_by_mean_and_deviation(tmp_path: Path, kind: typ
         inputs = data.everything()[0]
         np.testing.assert_allclose(inputs.numpy(), by_hand(stored / scale), rtol=1e-4, atol=1e-5)
         assert inputs.dtype == torch.float32 and inputs.is_contiguous(memory_format=torch.channels_last)
-        assert np.array_equal(data.inputs.numpy(), stored), "what is stored stays as it is"
+        assert np.array_equal(data.inputs.numpy(), stored), "stored inputs do not change"
 
 
 def test_vectors_are_normalised_feature_by_feature() -> None:
@@ -73,7 +73,7 @@ def test_normalisation_survives_every_way_to_take_samples(tmp_path: Path) -> Non
 
 
 def test_clients_public_set_and_test_set_of_a_run_are_normalised() -> None:
-    """Of the embedded images, also where every client sees them through a lens of its own."""
+    """For the embedded images, also if every client has its own lens."""
     for split in ({"kind": "iid"}, {"kind": "feature", "lens": "contrast"}):
         config = config_from(
             {
@@ -88,11 +88,11 @@ def test_clients_public_set_and_test_set_of_a_run_are_normalised() -> None:
             torch.testing.assert_close(data.everything()[0].double(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_flower_nodes_normalise_as_the_local_engine(tmp_path: Path) -> None:
+def test_flower_nodes_normalise_like_the_local_engine(tmp_path: Path) -> None:
     config = config_of("isfl", data={"public": 40, "normalize": {"mean": [0.3], "std": [0.5]}})
-    expected, _ = at_home(config)
+    expected, _ = run_locally(config)
     assert same_bits(expected, rounds(config, engine_of(config, federation_of(tmp_path), tmp_path))[0])
-    assert not same_bits(expected, at_home(config_of("isfl"))[0])
+    assert not same_bits(expected, run_locally(config_of("isfl"))[0])
 
 
 def tokens() -> tuple[np.ndarray, ...]:

@@ -101,11 +101,11 @@ def test_calibration_by_hand() -> None:
     """A class drawn twice as often as the target has must win by a factor of two before it counts as won."""
     offset = calibration(np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.5, 0.25]))
     assert offset[:2].tolist() == pytest.approx([np.log(2.0), 0.0])
-    assert offset[2] < -10  # a class nobody draws is out of the game, but finite
+    assert offset[2] < -10  # a class that is never drawn is excluded, but its offset is finite
 
 
 def test_the_contrastive_term_by_hand() -> None:
-    """Close to the global representation and far from the previous one is cheap, the other way round dear."""
+    """The term is small close to the global representation, and large close to the previous one."""
     inputs = torch.tensor([[1.0, 0.0]])
 
     def seen(global_scale: list[float], previous_scale: list[float]) -> float:
@@ -135,7 +135,7 @@ def test_the_contrastive_term_by_hand() -> None:
     assert seen([1.0, 0.0], [1.0, 0.0]) == pytest.approx(2.0 * np.log(2.0), rel=1e-5)
 
 
-def test_moon_looks_at_what_enters_the_layer_called_last() -> None:
+def test_moon_compares_the_inputs_of_the_layer_called_last() -> None:
     class Backwards(nn.Module):
         def __init__(self) -> None:
             super().__init__()

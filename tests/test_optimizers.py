@@ -1,4 +1,4 @@
-"""The optimisers are torch's own, to the bit, without what torch imports with them."""
+"""The optimisers equal torch's to the last bit, without torch's slow imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page keeps its word: links lead somewhere, configurations are valid, programs run, commands exist."""
+"""In every page, links have targets, configurations are valid, programs run, and commands exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.pages import PAGES, ROOT
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 PREPARED = "own.md"
-"""Its configurations are about data and models that its programs make: they are loaded too."""
+"""A page whose configurations use data and models that its programs write."""
 
 
 @each_page
@@ -43,7 +43,7 @@ def test_configurations_are_valid(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(pages.programs(p))], ids=lambda p: p.name)
 def test_programs_run(page: Path, tmp_path: Path) -> None:
-    """One after the other, as a reader would type them, in a directory with the files that the page names."""
+    """In the order of the page, in a directory with the files that the page names."""
     for block in pages.blocks(page):
         if block.file:
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
@@ -61,7 +61,7 @@ def test_programs_run(page: Path, tmp_path: Path) -> None:
 
 
 @each_page
-def test_programs_that_are_not_run_say_why_and_name_what_there_is(page: Path) -> None:
+def test_programs_that_are_not_run_say_why_and_use_existing_names(page: Path) -> None:
     for block in pages.programs(page):
         if block.not_run:
             assert len(block.not_run.split()) > 2, "say why"
@@ -71,7 +71,7 @@ def test_programs_that_are_not_run_say_why_and_name_what_there_is(page: Path) ->
 
 
 def command_of(arguments: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that the words name, and what is left of them."""
+    """Return the command that the words name, and its arguments."""
     command: click.Command = typer.main.get_command(app)
     while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
         assert arguments[0] in command.commands, f"there is no command {arguments[0]!r}"
@@ -80,7 +80,7 @@ def command_of(arguments: list[str]) -> tuple[click.Command, list[str]]:
 
 
 @each_page
-def test_commands_can_be_given_like_that(page: Path) -> None:
+def test_commands_are_valid(page: Path) -> None:
     for words in pages.commands(page, "isfl"):
         plain = [word.strip("[]") for word in words]  # a synopsis marks what may be left out
         command, arguments = command_of(["1" if word == "N" else word for word in plain])
@@ -104,7 +104,7 @@ def test_targets_of_make_and_scripts_exist(page: Path) -> None:
         assert words[0] == "-" or (ROOT / words[0]).is_file(), words
 
 
-def test_files_that_contributors_are_sent_to_exist() -> None:
+def test_files_named_for_contributors_exist() -> None:
     text = pages.prose(ROOT / "CONTRIBUTING.md")
     files = re.findall(r"`([\w/]+/[\w]+\.py)`", text)
     assert len(files) > 10

@@ -17,7 +17,7 @@ from tests.reproduction import INTERPRETATIONS, refused, setting
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
-    """Every key of a cell, as `a.b.c`."""
+    """Return every setting of a cell under its key `a.b.c`."""
     return flat(config_from(plan.config, "x").model_dump(mode="json"))
 
 
@@ -140,7 +140,9 @@ def test_the_cost_figure_varies_sizes_and_not_the_skew(interpretation: str, shar
     assert len({k for k, _, _ in shapes}) == 3 and len({n for _, n, _ in shapes}) == 3
 
 
-def test_the_number_of_clients_where_it_is_not_varied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_clients_can_be_set_except_where_an_experiment_varies_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("table2", "table3", "fig-cross", "fig-convergence", "fig-rho", "fig-q", "fig-sr"):
         assert {p.config["split"]["clients"] for p in plans_of(name, setting("paper", "text", 20))} == {20}
     # 20 clients cannot have 5,000 images of CIFAR-100 each

@@ -1,4 +1,4 @@
-"""We promise what is tested: versions and systems."""
+"""The supported versions and systems are the tested ones."""
 
 from __future__ import annotations
 

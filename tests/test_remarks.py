@@ -39,7 +39,7 @@ def written_run(out: Path, files: dict[str, list[dict[str, Any]]]) -> Path:
         ([None, 5.0, 10.0], [1.0, 1.0, 2.0], "so the two curves kept their ratio"),
     ],
 )
-def test_what_rho_did_is_told_from_the_runs(
+def test_the_remark_on_rho_follows_from_the_runs(
     used: list[float | None], minimum: list[float], expected: str, tmp_path: Path
 ) -> None:
     lines = [
@@ -51,7 +51,7 @@ def test_what_rho_did_is_told_from_the_runs(
     assert remarks("fig-rho", [replace(run, lines=run.lines[:1])]) == []
 
 
-def test_what_q_did_is_told_from_the_runs(tmp_path: Path) -> None:
+def test_the_remark_on_q_follows_from_the_runs(tmp_path: Path) -> None:
     drawn = [[0.9, 0.1], [0.5, 0.5], [0.992, 0.008]]
     files: dict[str, list[dict[str, Any]]] = {
         "metrics.jsonl": [{"round": i + 1} for i in range(3)],
@@ -64,7 +64,7 @@ def test_what_q_did_is_told_from_the_runs(tmp_path: Path) -> None:
     assert "0 % of the client-class pairs are always drawn more often than uniformly, 50 % fall below 0.01" in text
 
 
-def test_notes_on_a_row_stand_where_the_row_stands(tmp_path: Path) -> None:
+def test_notes_on_a_row_appear_only_with_that_row(tmp_path: Path) -> None:
     run = read_run(written_run(tmp_path / "run", {"metrics.jsonl": [{"round": 1}]}), label="nr-0.98 · fedavg")
     assert remarks("table2", [run]) == []
     [note] = remarks("table2", [run, replace(run, label="nr-0.98 · pj-unnormalised")])

@@ -1,4 +1,4 @@
-"""What the report reads from run directories, whole or not, and what it makes of it."""
+"""The report of complete, unfinished and damaged run directories."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_class_that_stops_the_move_is_at_its_floor(run: Path) -> None:
         assert all(level >= floor - 1e-4 for level, floor in zip(at["level"][k], detail["floor"][k], strict=True))
 
 
-def test_probabilities_that_were_changed_are_doubted(run: Path) -> None:
+def test_changed_probabilities_are_reported_as_inconsistent(run: Path) -> None:
     lines = [json.loads(line) for line in lines_of(run, "probabilities.jsonl")]
     lines[3]["probabilities"]["1"] = [0.25] * 4
     (run / "probabilities.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -106,7 +106,7 @@ def test_schemes_without_lipschitz_values_show_what_they_draw(tmp_path: Path) ->
     )
 
 
-def test_what_weakens_the_numbers_is_told(run: Path) -> None:
+def test_limitations_of_the_numbers_are_shown(run: Path) -> None:
     assert content_of([read_run(run)], [])["runs"][0]["warnings"] == []
     lines = [json.loads(line) for line in lines_of(run)]
     for line in lines[:2]:
@@ -127,7 +127,7 @@ def test_what_weakens_the_numbers_is_told(run: Path) -> None:
 # ---------------------------------------------------------------- unfinished, damaged, foreign
 
 
-def test_a_stopped_run_and_one_under_way_are_told_apart(tmp_path: Path) -> None:
+def test_a_stopped_run_and_an_active_run_are_distinguished(tmp_path: Path) -> None:
     path = tiny_run(tmp_path / "run", rounds=1)
     assert read_run(path).problems == ("unfinished: 1 of 3 rounds are done",)
     with RunDirectory(path).locked():
@@ -176,7 +176,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str | None, int]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGE)
-def test_what_is_left_of_a_damaged_run_is_shown(run: Path, what: str, tmp_path: Path) -> None:
+def test_the_intact_part_of_a_damaged_run_is_shown(run: Path, what: str, tmp_path: Path) -> None:
     damage, complaint, rounds = DAMAGE[what]
     damage(run)
     found = read_run(run)
@@ -260,7 +260,7 @@ def test_names_cannot_break_out_of_the_page(run: Path) -> None:
     assert "<script>alert" not in text and "<!--" not in text.split('id="data">')[1].split("</script>")[0]
 
 
-def test_the_command_writes_a_page_and_says_what_is_wrong(
+def test_the_command_writes_a_page_and_lists_problems(
     tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""The report in a real browser: it draws itself, asks nobody for anything, and does what is clicked."""
+"""The report in a real browser: it draws its figures, sends no requests, and reacts to clicks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def report(paths: list[Path], out: Path) -> str:
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page of a real run."""
+    """The report of a real run."""
     directory = tmp_path_factory.mktemp("one")
     return report([tiny_run(directory / "run")], directory / "report.html")
 
@@ -56,7 +56,7 @@ def picture(page: Any) -> str:
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("what", ["one", "several", "large"])
-def test_it_loads_without_complaint_or_request_and_fits_its_window(
+def test_the_page_loads_without_errors_or_requests_and_fits_its_window(
     browser: Any, request: pytest.FixtureRequest, what: str, width: int, dark: bool
 ) -> None:
     address = request.getfixturevalue(what)
@@ -123,7 +123,7 @@ def test_the_table_of_schemes_sorts_and_holds_the_right_numbers(browser: Any, se
         rows = [row.split("\t") for row in page.locator("#several tbody tr").all_inner_texts()]
         fedavg, isfl = (dict(zip(page.locator("#several th").all_inner_texts(), row, strict=True)) for row in rows)
         assert [cells["rounds to 19 %"] for cells in (fedavg, isfl)] == ["2.0", "2.0"]
-        # Both spend 1100 gradients a round; the shorter run has four rounds.
+        # Both spend 1100 gradients per round; the shorter run has four rounds.
         equal = f"{100 * (1 - 0.9**4):.1f} ± 0.0"
         assert [cells["D_S % at equal cost"] for cells in (fedavg, isfl)] == [equal, equal]
         assert fedavg["seeds"] == "2" and fedavg["seconds"] == "88.0" and isfl["extra gradients %"] == "10.0"
@@ -171,7 +171,7 @@ def test_on_paper_there_are_no_controls(browser: Any, one: str, tmp_path: Path) 
         page.pdf(path=tmp_path / "report.pdf", format="A4")
         page.emulate_media(media="print")
         assert not page.locator("button:visible").count() and not page.locator(".controls:visible").count()
-        # Pictures were drawn for a window, which is wider than paper, and are not drawn again for it.
+        # Pictures were drawn for a window, which is wider than paper, and are not redrawn for print.
         limit = "node => [getComputedStyle(node).maxWidth, getComputedStyle(node).minWidth]"
         assert page.locator("#heat").evaluate(limit)[0] == "100%"
         assert page.locator("#water svg.chart").evaluate(limit)[1] == "0px"
@@ -188,7 +188,7 @@ def test_names_from_a_run_directory_are_text_and_nothing_else(browser: Any, tmp_
     assert seen.complaints == []
 
 
-def test_a_run_that_has_only_begun_shows_what_there_is(browser: Any, tmp_path: Path) -> None:
+def test_a_run_without_rounds_is_shown(browser: Any, tmp_path: Path) -> None:
     path = written_run(tmp_path / "run", 2, 3, 2)
     for name in ("metrics.jsonl", "probabilities.jsonl"):
         (path / name).write_text("")

@@ -65,7 +65,9 @@ def test_smoke_fills_every_cell(
         assert text.count("- nr-0.98/") == 2
 
 
-def test_a_part_first_the_rest_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_of_an_experiment_can_run_first_and_the_rest_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     smoke = ("reproduce", "table2", "--scale", "smoke", "--jobs", "1", "--out", str(out), "--only")
     assert exit_code(*smoke, "nr-0.98/*avg") in (None, 0)
@@ -74,7 +76,7 @@ def test_a_part_first_the_rest_later(tmp_path: Path, capsys: pytest.CaptureFixtu
     before = model.stat().st_mtime_ns
     capsys.readouterr()
     assert exit_code("resume", str(out)) in (None, 0)
-    assert "[2/2]" in capsys.readouterr().out, "goes on with what was asked for, not with all forty-four"
+    assert "[2/2]" in capsys.readouterr().out, "resumes the requested cells only, not all forty-four"
     assert exit_code(*smoke, "nr-0.98/*") in (None, 0)
     assert len(json.loads((out / "table2.json").read_text())["results"]) == 11
     assert model.stat().st_mtime_ns == before

@@ -30,7 +30,7 @@ from tests.reproduction import refused
         ("training.rounds", "write key=value"),
     ],
 )
-def test_what_a_cell_stands_for_cannot_be_overridden(
+def test_keys_that_define_a_cell_cannot_be_overridden(
     override: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -50,14 +50,14 @@ def test_what_a_cell_stands_for_cannot_be_overridden(
         ("table2", "*/fedavg", "scheme.aggregation.rule=median", "nr-0.95/fedavg fixes scheme.aggregation.rule"),
     ],
 )
-def test_what_a_figure_varies_and_a_scheme_is_made_of_is_fixed_there(
+def test_keys_that_define_a_figure_or_a_scheme_cannot_be_overridden(
     name: str, only: str, override: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--scale", "smoke", "--only", only, "--set", override, "--out", str(tmp_path / "out"))
     assert message in refused(capsys, name, *options)
 
 
-def test_overrides_of_chosen_cells_need_not_fit_the_others(tmp_path: Path) -> None:
+def test_overrides_are_checked_against_the_chosen_cells_only(tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--scale", "smoke", "--jobs", "1", "--out", str(out), "--only", "nr-0.98/isfl-0.0*"]
     options += ["--set", "scheme.sampling.reference=after", "--set", "training.augment=[]"]
@@ -67,8 +67,10 @@ def test_overrides_of_chosen_cells_need_not_fit_the_others(tmp_path: Path) -> No
     assert {cell.label for cell in cells} == {"isfl-0.05", "isfl-0.01", "isfl-calibrated"}
     for found in (flat(cell.config.model_dump()) for cell in cells):
         assert found["scheme.sampling.reference"] == "after" and found["training.augment"] == []
-        assert found["scheme.sampling.first_round"] == "target", "what is not overridden stays the interpretation's"
+        assert found["scheme.sampling.first_round"] == "target", (
+            "keys that are not overridden keep the interpretation's values"
+        )
     text = (out / "table2.md").read_text()
     assert "with scheme.sampling.reference=after, training.augment=[]" in text
     assert "rounds to FedAvg" not in text, "there is no FedAvg to compare with"
-    assert exit_code("reproduce", "table2", *options) in (None, 0), "the same command goes on"
+    assert exit_code("reproduce", "table2", *options) in (None, 0), "the same command resumes"

@@ -18,7 +18,7 @@ from isfl.report.reproduction import full_table, terminal_tables
 
 
 def lines_of(accuracies: list[float | None], top5: bool = False) -> list[dict[str, Any]]:
-    """Metrics of a run whose D_G is always a tenth above D_S, and whose top-5 two tenths."""
+    """Return metrics whose accuracy on D_G is 0.1 above D_S, and whose top-5 accuracy is 0.2 above."""
     return [
         {
             "round": i + 1,
@@ -41,7 +41,7 @@ def cell(out: Path, group: str, label: str, accuracies: list[float | None], seed
 
 def test_the_best_round_by_hand() -> None:
     best = best_round([lines_of([0.1, 0.5, 0.5, 0.3], top5=True), lines_of([None, 0.2, None, 0.4], top5=True)])
-    assert best.rounds == (2, 4) and best.round == 3  # the first of equals; a round without accuracy is none
+    assert best.rounds == (2, 4) and best.round == 3  # the first of equal rounds; rounds without accuracy do not count
     assert best.standard == pytest.approx(45) and best.standard_spread == pytest.approx(7.0711, abs=1e-4)
     assert best.global_ == pytest.approx(55) and best.top5 == pytest.approx(65)
 
@@ -53,14 +53,14 @@ def test_rounds_to_fedavg_and_speed_up_by_hand() -> None:
     assert to_fedavg("fast", fast, fedavg) == (
         (2 + 1) / 2,
         (4 / 2 + 4 / 1) / 2,
-    )  # each against FedAvg with its own seed
+    )  # each against FedAvg with the same seed
     assert to_fedavg("slow", {0: lines_of([0.1, 0.2, 0.3, 0.35])}, fedavg) == (None, None)
     assert to_fedavg("half", fast | {1: lines_of([0.1])}, fedavg) == (None, None)
     assert to_fedavg("alone", {2: lines_of([0.9])}, fedavg) == (None, None)
     assert to_fedavg("seldom", {0: lines_of([None, 0.3, None, 0.4])}, fedavg) == (4, 1)
 
 
-def test_every_column_has_the_speed_up_of_its_own_rounds(tmp_path: Path) -> None:
+def test_the_speed_up_is_relative_to_fedavg_on_the_same_data(tmp_path: Path) -> None:
     cells = [
         cell(tmp_path, "cifar10", "fedavg", [0.1, 0.2, 0.3, 0.4]),
         cell(tmp_path, "cifar10", "isfl", [0.1, 0.4, 0.6, 0.5]),

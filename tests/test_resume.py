@@ -1,4 +1,4 @@
-"""Going on from what is on disk, whole or damaged, and refusing what is not the same run."""
+"""Resuming from intact and damaged files, and refusing to resume another run."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, list[
     return outcome(path)
 
 
-def test_worker_processes_write_the_same_run(tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]) -> None:
-    """Started with two workers, stopped, gone on with alone: nobody can tell."""
+def test_two_workers_and_one_write_the_same_run(
+    tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]
+) -> None:
+    """Started with two workers, stopped, and resumed with one: the result is bit-identical."""
     path = tmp_path / "run"
     stop_after(path, 3, workers=2)
     resume(path)
     assert outcome(path) == whole
 
 
-def test_lipschitz_values_that_clients_are_still_to_be_sent_survive_an_interruption(tmp_path: Path) -> None:
-    """The paper's private mode with half of the clients a round: the server keeps the values of the absent ones."""
+def test_unsent_lipschitz_values_survive_an_interruption(tmp_path: Path) -> None:
+    """The paper's private mode with half of the clients per round: the server keeps the values of absent clients."""
     private = config(scheme={"name": "isfl", "sampling": {"where": "client"}}, diagnostics={"bound": True})
     run(private, tmp_path / "whole")
     stop_after(tmp_path / "run", 3, settings=private)
@@ -50,7 +52,7 @@ def test_lipschitz_values_that_clients_are_still_to_be_sent_survive_an_interrupt
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
-def test_a_damaged_memory_of_a_client_falls_back_to_the_checkpoint_before(
+def test_a_damaged_client_memory_falls_back_to_the_previous_checkpoint(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]
 ) -> None:
     path = tmp_path / "run"
@@ -65,7 +67,7 @@ def test_a_damaged_memory_of_a_client_falls_back_to_the_checkpoint_before(
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty manifest", "no tensors", "shorter", "longer"])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], damage: str
 ) -> None:
     path = tmp_path / "run"
@@ -101,7 +103,7 @@ def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     ]
 
 
-def test_with_both_checkpoints_gone_a_run_begins_again(
+def test_without_checkpoints_a_run_starts_over(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]]
 ) -> None:
     path = tmp_path / "run"
@@ -178,7 +180,7 @@ def test_a_cell_that_holds_another_run_is_refused(tmp_path: Path) -> None:
         run_or_resume(config(seed=7).model_dump_json(), str(tmp_path / "run"))
 
 
-def test_what_a_killed_process_left_behind_is_cleared_away(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".run-draft-abc/directory").mkdir(parents=True)
     stop_after(tmp_path / "run", 2)
     litter = tmp_path / "run/checkpoints/round-00001.safetensors.tmp"
@@ -206,7 +208,7 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
         (lambda p: (p / "config.json").write_text("{"), "cannot be read"),
     ],
 )
-def test_what_is_no_run_directory_is_refused(tmp_path: Path, spoil: Any, message: str) -> None:
+def test_a_directory_that_is_not_a_run_is_refused(tmp_path: Path, spoil: Any, message: str) -> None:
     path = tmp_path / "run"
     stop_after(path, 2)
     spoil(path)
@@ -214,7 +216,7 @@ def test_what_is_no_run_directory_is_refused(tmp_path: Path, spoil: Any, message
         resume(path)
 
 
-def test_a_full_disk_is_a_clear_error_and_the_run_can_go_on(
+def test_a_full_disk_is_a_clear_error_and_the_run_can_be_resumed(
     tmp_path: Path, whole: tuple[bytes, bytes, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, real, full = tmp_path / "run", files.write_whole, False
@@ -248,7 +250,7 @@ def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
     assert (path / "metrics.jsonl").read_bytes() == lines
 
 
-def test_a_process_that_is_about_to_end_may_be_waited_for(tmp_path: Path) -> None:
+def test_a_process_that_is_about_to_end_can_be_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "run"
     stop_after(path, 1)
     taken, ended = threading.Event(), threading.Event()
@@ -267,7 +269,7 @@ def test_a_process_that_is_about_to_end_may_be_waited_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("part", "name"), [("versions", "torch"), ("machine", "convolutions")])
-def test_what_changes_bits_is_warned_of(part: str, name: str, tmp_path: Path) -> None:
+def test_a_changed_environment_is_warned_of(part: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     stop_after(path, 2)
     written = json.loads((path / "run.json").read_text())

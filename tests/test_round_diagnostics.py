@@ -17,7 +17,7 @@ from isfl.smoothness import squared_gradient
 from tests.worlds import CLASSES, Meddling, blobs, engine_of, federate, network, same_bits, settings_of
 
 SGD = {"optimizer": {"kind": "sgd", "lr": 0.02}, "batch_size": 5, "local_epochs": 3, "rounds": 4}
-"""Plain gradient steps, eight an epoch, small enough for the theorem's condition."""
+"""Plain gradient steps, eight per epoch, small enough for the theorem's condition."""
 
 
 @pytest.mark.parametrize("scheme", ["fedavg", "isfl", "uniform-is", "fedprox", "isfedavg"])
@@ -40,7 +40,7 @@ def test_lemma_1_does_not_hold_with_epochs_in_place_of_steps() -> None:
 
 
 def test_the_bound_is_loose_by_at_least_twice_the_number_of_classes() -> None:
-    """`psi >= 2 C G^2` alone: whatever `q` is, the right side is that much larger than the left."""
+    """`psi >= 2 C G^2` alone: for any `q` the right side is larger than the left by that factor."""
     _, reports = federate(settings_of("isfl", training=SGD, diagnostics={"bound": True}))
     for report in reports:
         assert report.bound is not None and report.gradient_square is not None
@@ -90,7 +90,7 @@ def test_rho_of_the_rounds_is_ordered_and_the_bound_has_all_its_terms() -> None:
         assert bound.total == pytest.approx(bound.initial + bound.psi + bound.sampling)
 
 
-def test_nothing_is_measured_or_sent_that_was_not_asked_for() -> None:
+def test_only_requested_diagnostics_are_measured_and_sent() -> None:
     seen: list[ClientUpdate] = []
 
     class Watched(Meddling):
@@ -105,7 +105,7 @@ def test_nothing_is_measured_or_sent_that_was_not_asked_for() -> None:
     assert report.gradient_evaluations.diagnostics == 0 and report.seconds.diagnostics == 0
 
 
-def test_what_the_diagnostics_cost_is_booked_apart_and_changes_no_bit() -> None:
+def test_the_cost_of_diagnostics_is_counted_separately_and_changes_no_bit() -> None:
     plain = federate(settings_of("isfl"))
     watched = federate(settings_of("isfl", diagnostics={"bound": True}))
     assert same_bits(plain[0], watched[0])
@@ -118,7 +118,7 @@ def test_what_the_diagnostics_cost_is_booked_apart_and_changes_no_bit() -> None:
     assert fedavg[-1].gradient_evaluations.diagnostics == 4 * 32 + 32  # and its Lipschitz values
 
 
-def test_clients_that_never_started_together_have_no_drift_in_the_first_round() -> None:
+def test_independent_initial_models_have_no_drift_in_the_first_round() -> None:
     training: dict[str, Any] = {**SGD, "initial_models": "independent"}
     _, reports = federate(settings_of("isfl", training=training, diagnostics={"bound": True}))
     assert reports[0].drift is None and reports[0].bound is None and reports[0].gradient_square is not None
@@ -137,7 +137,7 @@ def test_the_learning_rate_of_the_bound_is_that_of_the_round() -> None:
 
 
 def test_a_report_of_a_private_deployment_has_no_bound_because_rho_is_unknown() -> None:
-    """Seen from a server that may not look at any client."""
+    """As on a server that cannot observe any client."""
 
     class Blind(LocalEngine):
         def observe(self, tasks: Any) -> dict[int, Any]:
@@ -151,7 +151,7 @@ def test_a_report_of_a_private_deployment_has_no_bound_because_rho_is_unknown() 
         assert report.drift is not None and report.gradient_square is not None
 
 
-def test_a_client_alone_does_not_drift_from_itself() -> None:
+def test_a_single_client_has_no_drift() -> None:
     training: dict[str, Any] = {**SGD, "participation": 0.34, "rounds": 1}
     _, (report,) = federate(settings_of("fedavg", training=training, diagnostics={"bound": True}))
     assert report.drift is not None and report.drift.measured == 0.0

@@ -76,7 +76,7 @@ def test_fedavg_visits_every_sample_once_an_epoch_in_another_order_each_time() -
     assert not np.array_equal(first, second)
 
 
-def test_isfedavg_draws_samples_in_proportion_to_their_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isfedavg_draws_samples_in_proportion_to_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.arange(1.0, len(LABELS) + 1)
     monkeypatch.setattr(gradient_norm_module, "gradient_norm_weights", lambda model, data: weights)
     drawn = drawn_by(rule_of("isfedavg"), Q, MANY, Stream(0, 2, 0))

@@ -1,4 +1,4 @@
-"""The learning rate over rounds: by hand, and as training really uses it."""
+"""The learning rate over rounds: by hand, and in training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isfl.federation.optimizers.sgd import SGD
 from isfl.federation.schedules import Constant, Cosine, Schedule, Step
 from isfl.federation.settings import Training
 from isfl.federation.values import TrainTask, Weights
-from tests.grids import at_home, config_of, engine_of, federation_of, rounds
+from tests.grids import config_of, engine_of, federation_of, rounds, run_locally
 from tests.refusals import refusal
 from tests.worlds import engine_of as local_engine_of
 from tests.worlds import same_bits, settings_of
@@ -52,7 +52,7 @@ STEP = {"kind": "step", "every": 2, "factor": 0.25}
 
 
 def update_of(round: int, optimizer: dict[str, Any], schedule: dict[str, Any]) -> Weights:
-    """How far one gradient step in this round moves the initial model."""
+    """Return how far one gradient step in this round moves the initial model."""
     training = {"rounds": 4, "local_epochs": 1, "batch_size": 40, "optimizer": optimizer, "schedule": schedule}
     engine = local_engine_of(settings_of("fedavg", training=training))
     before = engine.server.initial_model()
@@ -74,9 +74,9 @@ def test_a_step_in_round_3_is_factor_times_as_long(optimizer: dict[str, Any], ro
 
 def test_flower_nodes_follow_the_schedule(tmp_path: Path) -> None:
     config = config_of("fedavg", training={"schedule": {"kind": "cosine"}})
-    expected, _ = at_home(config)
+    expected, _ = run_locally(config)
     assert same_bits(expected, rounds(config, engine_of(config, federation_of(tmp_path), tmp_path))[0])
-    assert not same_bits(expected, at_home(config_of("fedavg"))[0])
+    assert not same_bits(expected, run_locally(config_of("fedavg"))[0])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_flower_nodes_follow_the_schedule(tmp_path: Path) -> None:
         ("{kind = 'constant', every = 2}", "training.schedule.every: unknown key"),
     ],
 )
-def test_a_schedule_that_makes_no_sense_is_refused(
+def test_an_invalid_schedule_is_refused(
     schedule: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in refusal(tmp_path, capsys, f"training.schedule={schedule}")

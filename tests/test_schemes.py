@@ -36,7 +36,7 @@ def test_every_sampling_composes_with_every_objective_and_aggregation(sampling: 
         assert all(torch.isfinite(value).all() for value in state.model.values())
         assert not any(report.refused for report in reports)
         finals.append(state)
-    # Trimming a tenth of three clients trims nobody: that one is the mean again, the others are all different.
+    # Trimming a tenth of three clients trims none: that rule equals the mean, the others all differ.
     assert not any(same_bits(a, b) for a, b in itertools.combinations(finals[:4], 2))
 
 
@@ -47,7 +47,7 @@ def test_every_scheme_learns(scheme: str) -> None:
 
 
 def test_isfl_can_starve_a_class_and_a_target_floor_feeds_it() -> None:
-    """A weakness to know: a class that is hard everywhere has a large L everywhere, and is drawn least."""
+    """A known weakness: a class that is hard everywhere has a large L everywhere, and is drawn least."""
     recall = []
     for target_floor in (0.0, 0.6):
         scheme = {"name": "isfl", "sampling": {"target_floor": target_floor}}
@@ -138,7 +138,7 @@ def test_isfedavg_prefers_samples_with_a_large_gradient() -> None:
     assert q[0] < COUNTS[0][0] / 40  # its commonest class is the one it has learned best
 
 
-def test_settings_cannot_ask_for_what_contradicts_itself() -> None:
+def test_contradictory_settings_are_refused() -> None:
     for parts, message in (
         ({"scheme": {"name": "isfl", "sampling": {"where": "client"}}}, "keeps class counts private"),
         ({"target": {"kind": "noised", "epsilon": 1.0}}, "hides class counts"),

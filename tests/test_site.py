@@ -1,4 +1,4 @@
-"""What is made for the documents: the site, the configuration reference, the pictures, the citation."""
+"""Generated documents: the site, the configuration reference, the pictures, the citation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.pages import ROOT, read
 from tests.worlds import module_at
 
 
-def test_the_site_builds_strictly_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
+def test_the_site_builds_strictly_and_requests_nothing_from_the_network(tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings", reason="mkdocs is not installed: pip install 'isfl[docs]'")
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
@@ -52,8 +52,8 @@ def test_the_configuration_reference_is_what_its_script_writes() -> None:
     assert writer.page() == read(writer.PAGE), "run: python scripts/write_configuration.py"
 
 
-def test_the_pictures_are_those_their_script_draws(tmp_path: Path) -> None:
-    """To the byte with the matplotlib that drew them; another one may draw the same picture differently."""
+def test_the_pictures_are_those_that_the_script_draws(tmp_path: Path) -> None:
+    """Byte-identical with the matplotlib that drew them; other versions may draw differently."""
     drawer = module_at(ROOT / "scripts/draw_method.py")
     drawer.draw(tmp_path)
     assert {file.name for file in drawer.PICTURES.glob("*.svg")} == {*drawer.DRAWINGS, "rooms.svg"}
@@ -63,7 +63,7 @@ def test_the_pictures_are_those_their_script_draws(tmp_path: Path) -> None:
             assert read(tmp_path / name) == committed, f"{name}: run python scripts/draw_method.py"
 
 
-def test_the_citation_has_what_citations_need() -> None:
+def test_the_citation_has_the_required_fields() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML comes with mkdocs: pip install 'isfl[docs]'")
     citation = yaml.safe_load(read(ROOT / "CITATION.cff"))
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
@@ -75,5 +75,5 @@ def test_the_citation_has_what_citations_need() -> None:
     assert all(author["family-names"] in stated for author in paper["authors"])
 
 
-def test_the_changelog_knows_this_version() -> None:
+def test_the_changelog_has_this_version() -> None:
     assert f"\n## {isfl.__version__} " in read(ROOT / "CHANGELOG.md")

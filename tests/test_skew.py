@@ -29,6 +29,6 @@ def test_effective_sample_size_equals_its_definition_sample_by_sample() -> None:
     ("counts", "message"),
     [([[1, -1]], r"counts\[0, 1\]"), ([[1, 0.5]], r"counts\[0, 1\]"), ([[1, 1], [0, 0]], r"counts\[1\] sums to 0")],
 )
-def test_counts_that_are_none_are_refused(counts: list[list[float]], message: str) -> None:
+def test_invalid_counts_are_refused(counts: list[list[float]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         skew_card(counts)

@@ -1,4 +1,4 @@
-"""The estimator gives the paper's numbers for every kind of model, within a memory budget."""
+"""The estimator equals the paper's definition for every kind of model, within a memory budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.zoo import FAST, SLOW, BehindTheBack, OddConvolution, by_definition, 
 
 
 @pytest.mark.parametrize("make", FAST)
-def test_the_batched_way_is_taken_and_equals_the_definition(make: Callable[[], nn.Module]) -> None:
+def test_batched_rules_are_used_and_equal_the_definition(make: Callable[[], nn.Module]) -> None:
     local, center, inputs, labels = problem(make)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -33,7 +33,7 @@ def test_the_batched_way_is_taken_and_equals_the_definition(make: Callable[[], n
 
 
 @pytest.mark.parametrize("make", SLOW)
-def test_what_the_rules_do_not_know_is_computed_slowly_and_right(make: Callable[[], nn.Module]) -> None:
+def test_models_without_batched_rules_are_computed_one_sample_at_a_time(make: Callable[[], nn.Module]) -> None:
     local, center, inputs, labels = problem(make)
     expected = by_definition(local, center, inputs, labels, 4)
     with pytest.warns(UserWarning, match="one at a time"):
@@ -53,14 +53,14 @@ def test_per_sample_gradients_agree_parameter_by_parameter(make: Callable[[], nn
                 torch.testing.assert_close(fast[name], slow[name], rtol=1e-4, atol=1e-5)
 
 
-def test_the_answer_does_not_depend_on_the_chunk() -> None:
+def test_the_result_does_not_depend_on_the_chunk_size() -> None:
     local, center, inputs, labels = problem(resnet_like)
     whole = lipschitz(local, center, inputs, labels, 4)
     np.testing.assert_allclose(lipschitz(local, center, inputs, labels, 4, memory=1), whole, rtol=1e-5)
 
 
 def peak_memory(work: Callable[[], object]) -> int:
-    """The most bytes that tensors made during the work held at a time, as torch's profiler saw them."""
+    """Return the peak bytes of tensors allocated during the work, by torch's profiler."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         work()
     held = peak = 0
@@ -102,7 +102,7 @@ def test_gradients_of_a_wide_layer_are_never_multiplied_out() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:per-sample gradients one at a time")
-def test_memory_of_the_slow_way_stays_within_the_budget() -> None:
+def test_memory_of_the_slow_path_stays_within_the_budget() -> None:
     model = nn.Sequential(nn.Flatten(), nn.utils.spectral_norm(nn.Linear(3072, 512)), nn.ReLU(), nn.Linear(512, 10))
     inputs, labels = torch.randn(24, 3, 32, 32), torch.arange(24) % 10
     budget = 100 << 20
@@ -133,7 +133,7 @@ def test_frozen_parameters_do_not_count() -> None:
     assert np.isfinite(fast).all()
 
 
-def test_a_checked_sample_that_is_not_finite_hides_nothing() -> None:
+def test_a_checked_sample_that_is_not_finite_does_not_disable_the_check() -> None:
     local, center, inputs, labels = problem(BehindTheBack)
     expected = by_definition(local, center, inputs[1:], labels[1:], 4)
     inputs[0] = float("nan")

@@ -1,4 +1,4 @@
-"""Every rule gives what one backward pass a sample gives, whatever the layer's settings; so do norms of differences."""
+"""Every batched rule and every norm of differences equals one backward pass per sample, for any layer settings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_convolution_of_any_kind(
 def test_a_convolution_in_one_dimension_before_an_operation_in_place(
     kernel: int, stride: int, padding: int, dilation: int, groups: int
 ) -> None:
-    """Its output is a view: what is written over it must not cut off the gradient."""
+    """Its output is a view: an operation in place on it must not lose the gradient."""
     layer = nn.Conv1d(4, 6, kernel, stride=stride, padding=padding, dilation=dilation, groups=groups)
     model = nn.Sequential(layer, nn.ELU(inplace=True), nn.Flatten()).double()
     inputs = torch.randn(3, 4, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -111,7 +111,7 @@ def test_a_layer_used_in_several_ways() -> None:
     gap=st.sampled_from([1.0, 1e-3]),
 )
 def test_norms_do_not_depend_on_the_form(t: int, o: int, p: int, groups: int, gap: float) -> None:
-    """By Gram matrices or multiplied out, whichever is cheaper, and for every mixture of the two."""
+    """Gram matrices, products, and every mixture of the two give the same norms."""
     generator = torch.Generator().manual_seed(t + 100 * o)
 
     def near(value: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def nearly_equal(channels_last: bool) -> tuple[nn.Module, nn.Module, Tensor, Ten
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-def test_models_that_are_nearly_equal_are_told_apart(channels_last: bool) -> None:
+def test_models_that_are_nearly_equal_are_measured_accurately(channels_last: bool) -> None:
     """In single precision; both forms of a difference occur in this model."""
     local, center, inputs, labels = nearly_equal(channels_last)
     expected = by_definition([local], center, inputs, labels, 4)
@@ -163,8 +163,8 @@ def wide() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
 
 
-def test_wide_models_that_are_nearly_equal_are_told_apart() -> None:
-    """Every difference from Gram matrices: expanded the naive way, rounding would be all that is left."""
+def test_wide_models_that_are_nearly_equal_are_measured_accurately() -> None:
+    """Every difference comes from Gram matrices; a naive expansion would leave only rounding errors."""
     _, center, inputs, labels = problem(wide)
     local = copy.deepcopy(center)
     with torch.no_grad():

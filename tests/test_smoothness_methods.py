@@ -1,4 +1,4 @@
-"""Plans can be carried out by anyone, in any order; the cheaper methods compute what they say."""
+"""Plans give the same values in any process and order; the cheaper methods equal their definitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ every_method = pytest.mark.parametrize("method", list(ESTIMATORS))
 
 
 class Loaded(Sequence[nn.Module]):
-    """Models as a worker has them: one module, loaded with the weights that are asked for."""
+    """Models in a worker: one module, loaded with the requested weights."""
 
     def __init__(self, models: list[nn.Module]) -> None:
         self.states = [copy.deepcopy(model.state_dict()) for model in models]
@@ -60,7 +60,7 @@ def test_workers_that_load_models_as_they_go_give_the_same_bits(method: str) -> 
 
 
 @every_method
-def test_a_client_is_measured_alike_with_others_and_alone(method: str) -> None:
+def test_a_client_has_the_same_value_with_others_and_alone(method: str) -> None:
     local, center, inputs, labels = data()
     together = lipschitz(local, center, inputs, labels, 4, method=method)
     for k, model in enumerate(local):
@@ -79,15 +79,15 @@ def test_a_plan_is_small_and_covers_every_sample_once(method: str) -> None:
 
 
 class MixesNothing(MixesBatch):
-    """The same numbers for one sample, and others for a batch."""
+    """The same values for one sample, different values for a batch."""
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.head(x.flatten(1))
         return out
 
 
-def test_a_local_model_of_other_layers_is_measured_slowly_and_right() -> None:
-    """That the batched rules hold for the global model says nothing about it."""
+def test_a_local_model_with_other_layers_is_measured_on_the_slow_path() -> None:
+    """The check of batched rules on the global model does not cover a local model with other layers."""
     local, _, inputs, labels = problem(MixesBatch)
     center = problem(MixesNothing)[1]
     assert plan_estimate(center, inputs, labels, 4).division.batched
@@ -128,7 +128,7 @@ def test_class_mean_is_the_gradient_of_the_mean_loss(make: type[nn.Module]) -> N
 @pytest.mark.parametrize("make", [resnet_like, mlp, Text])
 @pytest.mark.parametrize("bias", [True, False])
 def test_last_layer_is_the_exact_value_with_everything_else_frozen(make: type[nn.Module], bias: bool) -> None:
-    """But over the distance of the whole models."""
+    """Divided by the distance of the whole models."""
     local, center, inputs, labels = problem(make)
     if not bias:
         for model in (center, *local):
@@ -145,7 +145,7 @@ def test_last_layer_is_the_exact_value_with_everything_else_frozen(make: type[nn
 
 
 def test_cheaper_methods_never_exceed_the_definition() -> None:
-    """A mean is no longer than the longest, a part of a vector no longer than the whole."""
+    """A mean is at most as long as the longest vector, a part at most as long as the whole."""
     local, center, inputs, labels = data()
     exact = lipschitz(local, center, inputs, labels, 4)
     for method in ("class-mean", "last-layer"):
@@ -193,7 +193,7 @@ def test_measurements_that_are_not_finite_are_dropped_and_counted(method: str) -
     assert np.isfinite(np.delete(estimate.values, int(labels[0]), axis=1)).all()
 
 
-def test_a_method_nobody_knows_is_named() -> None:
+def test_an_unknown_method_is_named() -> None:
     _, center, inputs, labels = problem(MixesBatch)
     with pytest.raises(ValueError, match=r"method is 'fast'.*exact, class-mean, last-layer"):
         plan_estimate(center, inputs, labels, 4, method="fast")

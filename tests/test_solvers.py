@@ -86,7 +86,7 @@ def test_the_scale_of_the_lipschitz_values_does_not_matter(solver: str, scale: f
 
 
 def test_floors_by_hand() -> None:
-    """The larger of a share of what the client holds and a share of the target, nothing for what it lacks."""
+    """The larger of a share of the local mix and a share of the target; zero for missing classes."""
     floors = lowest_probabilities(np.array([[0.5, 0.3, 0.2]]), np.array([[0.1, 0.9, 0.0]]), 0.2, 0.4)
     np.testing.assert_allclose(floors, [[0.2, 0.18, 0.0]])
     q = sampling_probabilities([0.5, 0.3, 0.2], [0.1, 0.9, 0.0], [9.0, 1.0, 1.0], floor=0.2, target_floor=0.4)
@@ -165,7 +165,7 @@ def test_a_class_of_unknown_lipschitz_value_counts_as_average(solver: str) -> No
     )
 
 
-def test_each_client_may_have_a_target_of_its_own() -> None:
+def test_each_client_can_have_its_own_target() -> None:
     targets = np.array([[0.8, 0.2], [0.1, 0.9]])
     q = sampling_probabilities(targets, [[0.5, 0.5]] * 2, [[1.0, 1.0]] * 2)
     np.testing.assert_allclose(q, targets, atol=1e-12)

@@ -1,4 +1,4 @@
-"""A deployed run as its events tell it, without processes: what is read, when waiting ends, what is said then."""
+"""Following a deployed run by its events, without processes: reading, waiting, and error messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_following_ends_with_the_run_or_when_the_superlink_is_silent(
     assert sum("on another machine" in line for line in said) == 1
 
 
-def test_the_last_events_are_not_lost_when_the_run_ends_between_two_looks(tmp_path: Path) -> None:
+def test_the_last_events_are_not_lost_when_the_run_ends_between_two_reads(tmp_path: Path) -> None:
     events = EventReader(tmp_path / "events.jsonl")
 
     def status() -> str:
@@ -90,7 +90,7 @@ def submitted(
     return submission.submit_resume(tmp_path / "run", "here", lines.append, said.append), lines, said
 
 
-def test_rounds_and_messages_are_handed_on_up_to_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_rounds_and_messages_are_forwarded_until_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     happened = [("message", "hello"), ("round", {"round": 1}), ("finished", "elsewhere/run"), ("round", {"round": 9})]
     assert submitted(monkeypatch, tmp_path, *happened) == (Path("elsewhere/run"), [{"round": 1}], ["hello"])
 

@@ -70,7 +70,7 @@ def test_a_run_ends_with_the_course_of_its_evaluated_rounds(monkeypatch: pytest.
     assert text.splitlines()[-1] == "D_S ▁█▅ 10.0 to 50.0 %, best 80.0 %"
 
 
-def test_letters_where_there_are_no_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ascii_terminal_gets_letters_instead_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, "ascii", [0.1, 0.8])
     assert text.splitlines()[-1] == f"D_S {LETTERS[0]}{LETTERS[-1]} 10.0 to 80.0 %, best 80.0 %"
 
@@ -80,7 +80,7 @@ def test_no_course_of_fewer_than_two_rounds(monkeypatch: pytest.MonkeyPatch, acc
     assert "best" not in shown(monkeypatch, "utf-8", accuracies)
 
 
-def test_on_a_terminal_it_stands_beside_the_bar_and_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_a_short_sparkline_is_beside_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, "utf-8", [i / 100 for i in range(100)], live=True)
     last = [part for part in text.split("\n") if "100/100" in part][-1]
     assert sum(last.count(block) for block in BLOCKS) == terminal.BAR_SPARKS

@@ -26,7 +26,7 @@ from tests.zoo import by_definition
 
 
 def sample_gradients(x: Tensor, gradient: Tensor) -> Tensor:
-    """The oracle: one backward pass a sample, in double precision."""
+    """The oracle: one backward pass per sample, in double precision."""
     weight = torch.zeros(gradient.shape[1], x.shape[1], 3, 3, dtype=torch.float64, requires_grad=True)
     rows = []
     for i in range(len(x)):
@@ -66,14 +66,14 @@ def test_gradients_of_single_samples(
 
 @needs_compiler
 @pytest.mark.parametrize(("channels", "size", "form"), [(128, 8, Tiled), (512, 2, Outer)])
-def test_where_few_pixels_meet_many_weights_factors_are_kept(channels: int, size: int, form: type) -> None:
-    """As for any other layer: a gradient of 512 x 512 x 9 weights is never made for four pixels."""
+def test_factors_are_kept_for_few_pixels_and_many_weights(channels: int, size: int, form: type) -> None:
+    """A gradient of 512 x 512 x 9 weights is never computed for four pixels."""
     layer, x = FastConv2d(channels, channels, 3, padding=1), random(1, channels, size, size, seed=0)
     assert type(fast_convolution(layer, x, x)["weight"]) is form
 
 
 @needs_compiler
-def test_a_sample_without_a_finite_gradient_stays_that() -> None:
+def test_a_gradient_that_is_not_finite_stays_not_finite() -> None:
     x, gradient = random(3, 16, 8, 8, seed=0), random(3, 16, 8, 8, seed=1)
     x[1, 0, 0, 0] = torch.inf
     found = tiled(x, gradient)

@@ -1,4 +1,4 @@
-"""Trackers hear of every round, and nothing they do reaches the run."""
+"""Trackers receive every round, and their failures do not affect the run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def accumulated(path: Path) -> Any:
 
 
 class Notes:
-    """Remembers what it is told, or does something else at a moment."""
+    """Records its calls, and can run other code at one of them."""
 
     def __init__(self, **instead: Any) -> None:
         self.told: list[Any] = []
@@ -96,7 +96,7 @@ def fail() -> None:
     raise RuntimeError("no room\nand more")
 
 
-def test_a_tracker_hears_the_beginning_every_line_and_the_end(
+def test_a_tracker_receives_the_start_every_line_and_the_end(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = Notes()
@@ -107,9 +107,7 @@ def test_a_tracker_hears_the_beginning_every_line_and_the_end(
     assert notes.told == [(3, tmp_path / "run"), *lines, "end"] and seen == lines
 
 
-def test_a_run_that_is_stopped_ends_its_trackers(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_ends_its_trackers(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes()
 
     def stop(line: dict[str, Any]) -> None:
@@ -125,7 +123,7 @@ def test_a_run_that_is_stopped_ends_its_trackers(
 
 
 @pytest.mark.parametrize("moment", ["begin", "round 1", "round 2", "end"])
-def test_a_tracker_that_fails_is_one_warning_and_the_others_go_on(
+def test_a_tracker_that_fails_gives_one_warning_and_the_others_continue(
     moment: str, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = Notes(**{moment: fail}), Notes()
@@ -141,7 +139,7 @@ def test_a_tracker_that_fails_is_one_warning_and_the_others_go_on(
 
 
 def test_the_run_never_waits_for_a_tracker(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that hangs is given up in the end, after the patience for all."""
+    """A tracker that hangs is abandoned after one time limit for all trackers."""
     monkeypatch.setattr(thread, "PATIENCE", 0.2)
     hold = threading.Event()
     stuck = Notes(**{"round 1": hold.wait})
@@ -165,7 +163,7 @@ def test_the_run_never_waits_for_a_tracker(config: Config, tmp_path: Path, monke
         ("json:loads", "it raised TypeError"),
     ],
 )
-def test_a_wrong_name_is_told_before_anything_runs(name: str, message: str) -> None:
+def test_a_wrong_name_is_refused_before_anything_runs(name: str, message: str) -> None:
     with pytest.raises(UserError, match="--track") as told:
         Tracking([name])
     assert message in str(told.value)
@@ -196,13 +194,13 @@ def test_tensorboard_has_every_number_of_every_round(config: Config, tmp_path: P
     assert "worst_client" not in events.Tags()["scalars"] and "worst_client_accuracy" in events.Tags()["scalars"]
 
 
-def test_what_was_not_measured_is_not_a_scalar() -> None:
+def test_missing_measurements_are_not_scalars() -> None:
     line = {"round": 3, "accuracy_standard": None, "recall": [0.5, None], "bound": {"total": 2.0, "phi": [1.0]}}
     assert dict(scalars(line)) == {"recall/0": 0.5, "bound/total": 2.0, "bound/phi/0": 1.0}
 
 
-def test_a_resumed_run_goes_on_and_takes_back_rounds_that_are_run_again(config: Config, tmp_path: Path) -> None:
-    """The last checkpoint is lost after its round was tracked: the round is run and told again."""
+def test_a_resumed_run_replaces_the_rounds_that_run_again(config: Config, tmp_path: Path) -> None:
+    """The last checkpoint is lost after its round was tracked: the round runs and is tracked again."""
     out = tmp_path / "run"
     with tracked(Tracking(["tensorboard"]), config, out, ignore) as on_round:
         run(config, out, on_round)

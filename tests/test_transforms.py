@@ -46,7 +46,7 @@ def test_a_crop_is_one_window_of_its_own_padded_image(shape: tuple[int, int, int
         ]
         assert len(windows) == 1
         found.add(windows[0])
-    assert len(found) > 3, "images are cropped at places of their own"
+    assert len(found) > 3, "images are cropped at different places"
 
 
 def test_a_flip_mirrors_whole_images_or_leaves_them() -> None:
@@ -67,7 +67,7 @@ def test_images_of_floats_are_cropped_and_flipped_too() -> None:
 
 
 def test_every_offset_of_a_crop_is_equally_likely() -> None:
-    """Each pixel holds its own place, so that the centre of a crop tells the offsets; 25 places, 400 images each."""
+    """Each pixel holds its position, so the centre of a crop gives the offsets; 25 offsets, 400 images each."""
     count, side, padding = 10_000, 8, 2
     places = torch.arange(side * side, dtype=torch.uint8).view(1, 1, side, side).expand(count, 1, side, side)
     centre = crop(places, padding, seeded())[:, 0, side // 2, side // 2].long()

@@ -125,13 +125,13 @@ def test_a_module_that_cannot_be_imported_shows_where(mine: Path) -> None:
     assert OURS not in done.stderr
 
 
-def test_a_module_that_is_not_there_is_one_line(mine: Path) -> None:
+def test_a_missing_module_is_one_line(mine: Path) -> None:
     done = isfl("run", "tiny.toml", "--set", "data.name=nowhere:data", cwd=mine.parent)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "cannot import 'nowhere'" in done.stderr
 
 
-def test_many_runs_at_a_time_show_it_too(mine: Path) -> None:
+def test_parallel_runs_show_the_users_frames(mine: Path) -> None:
     done = isfl(
         "compare", "tiny.toml", "--set", "model.name=mine:Net", "--seeds", "0,1", "--jobs", "2", cwd=mine.parent
     )

@@ -1,4 +1,4 @@
-"""The live page: it follows a run from another process, costs little, and outlives the run."""
+"""The live page follows a run from another process, costs little, and stays after the run ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that a test moves forward."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class Clock:
 
 
 def grow(path: Path, rounds: int) -> None:
-    """As if the run had come this far."""
+    """Write the files of a run up to this round."""
     for name in ("metrics.jsonl", "probabilities.jsonl"):
         lines = (path.parent / "whole" / name).read_text().splitlines(keepends=True)
         (path / name).write_text("".join(lines[:rounds]))
@@ -48,7 +48,7 @@ def grow(path: Path, rounds: int) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run of four rounds of which two are there."""
+    """A run of four rounds with two of them finished."""
     written_run(tmp_path / "whole", 2, 3, 4)
     shutil.copytree(tmp_path / "whole", tmp_path / "run")
     (tmp_path / "run/model.safetensors").unlink()
@@ -66,7 +66,7 @@ def get(address: str, **headers: str) -> tuple[int, Any, bytes]:
             return error.code, error.headers, error.read()
 
 
-def test_what_has_not_changed_is_not_read_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_not_read_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads, clock, real = 0, Clock(), find_runs
 
     def counted(*given: Any) -> Any:
@@ -92,7 +92,7 @@ def test_what_has_not_changed_is_not_read_again(run: Path, monkeypatch: pytest.M
     assert reads == 3 and len(viewer.runs[0].lines) == 4
 
 
-def test_a_run_directory_that_vanishes_stays_in_view(run: Path) -> None:
+def test_a_deleted_run_directory_stays_visible(run: Path) -> None:
     clock = Clock()
     viewer = Viewer([run], clock)
     shutil.rmtree(run)
@@ -124,7 +124,7 @@ def test_the_server_answers_this_machine_and_sends_only_what_is_new(run: Path) -
         urllib.request.urlopen(address, timeout=5)
 
 
-def test_rounds_are_handed_on_until_the_run_is_finished(run: Path) -> None:
+def test_rounds_are_forwarded_until_the_run_is_finished(run: Path) -> None:
     clock, seen = Clock(), []
 
     def on_round(line: dict[str, Any]) -> None:
@@ -137,12 +137,12 @@ def test_rounds_are_handed_on_until_the_run_is_finished(run: Path) -> None:
     assert seen == [1, 2, 3, 4]
 
 
-# ---------------------------------------------------------------- for real
+# ---------------------------------------------------------------- real processes
 
 
 @contextmanager
 def watching(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`isfl watch` in a process of its own, and its address."""
+    """Start `isfl watch` in a new process and yield its address."""
     command = [sys.executable, "-m", "isfl.cli", "watch", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
@@ -179,7 +179,7 @@ def test_the_page_follows_a_run_and_outlives_it(tmp_path: Path) -> None:
 
 
 def test_watching_does_not_stop_a_run_from_starting(tmp_path: Path) -> None:
-    """Looking whether somebody works on a run must not take its lock."""
+    """Checking whether a process works on a run must not take its lock."""
     path = tiny_run(tmp_path / "run", rounds=1)
     with watching(str(path)) as (_, address):
         end = time.monotonic() + 1.0

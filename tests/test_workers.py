@@ -1,4 +1,4 @@
-"""One process or many, undisturbed or killed in the middle of their work: the same bits."""
+"""One process or many, killed workers or not: the same bits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of(name: str) -> Settings:
 
 
 def federated(settings: Settings, engine: LocalEngine) -> tuple[Weights, list[Any]]:
-    """The last model and everything reported but seconds."""
+    """Return the last model and all reports without seconds."""
     state, told = start(settings, engine), []
     for _ in range(settings.training.rounds):
         state, report = run_round(state, settings, engine)
@@ -80,12 +80,12 @@ def test_any_number_of_workers_gives_the_same_bits(name: str) -> None:
     assert identical(results[0], results[1]) and identical(results[0], results[2])
 
 
-def test_a_killed_worker_is_replaced_and_its_client_done_again() -> None:
+def test_a_killed_worker_is_replaced_and_its_client_is_trained_again() -> None:
     settings = settings_of("isfl", training={"rounds": 6, "local_epochs": 20})
     with engine_of(settings) as alone:
         undisturbed = federated(settings, alone)
     with engine_of(settings, workers=2) as engine:
-        engine.train([])  # nothing to do, nobody started
+        engine.train([])  # nothing to do: no worker is started
         victims: list[int] = []
         stop = threading.Event()
 
@@ -106,11 +106,11 @@ def test_a_killed_worker_is_replaced_and_its_client_done_again() -> None:
         finally:
             stop.set()
             thread.join()
-    assert len(victims) == 2, "the test must have killed somebody"
+    assert len(victims) == 2, "the test must have killed two workers"
     assert identical(undisturbed, disturbed)
 
 
-def test_workers_are_gone_when_the_engine_is_closed() -> None:
+def test_workers_end_when_the_engine_is_closed() -> None:
     settings = settings_of("fedavg", training={"rounds": 1})
     with engine_of(settings, workers=2) as engine:
         federated(settings, engine)
@@ -121,7 +121,7 @@ def test_workers_are_gone_when_the_engine_is_closed() -> None:
 
 
 def _resident(engine: LocalEngine) -> int:
-    """Bytes of memory of this process and the engine's workers."""
+    """Return the bytes of memory of this process and the engine's workers."""
     assert isinstance(engine.server._executor, WorkerProcesses)
     pids = [os.getpid(), *(worker.process.pid for worker in engine.server._executor.pool.workers)]
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids) * os.sysconf("SC_PAGE_SIZE")
@@ -159,8 +159,8 @@ class Closure(nn.Module):
         return logits
 
 
-def test_workers_that_start_with_nothing_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they do where forking is not safe."""
+def test_spawned_workers_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are spawned where forking is not safe."""
     settings = of("private, moon, local statistics")
     results = []
     for workers in (1, 2):
@@ -206,7 +206,7 @@ def pool(tmp_path: Path) -> Iterator[WorkerPool]:
     pool.close()
 
 
-def test_every_job_is_done_once_whoever_dies(pool: WorkerPool) -> None:
+def test_every_job_is_done_once_even_if_workers_die(pool: WorkerPool) -> None:
     assert sorted(result for _, result, _ in pool.run([(i,) for i in range(20)])) == [2 * i for i in range(20)]
 
 

@@ -74,7 +74,7 @@ def engine_of(
 def federate(
     settings: Settings, engine: LocalEngine | None = None, **options: Any
 ) -> tuple[FederationState, list[RoundReport]]:
-    """All rounds of a federation: its last state and the reports."""
+    """Run all rounds; return the last state and the reports."""
     engine = engine or engine_of(settings, **options)
     state, reports = start(settings, engine), []
     for _ in range(settings.training.rounds):
@@ -95,7 +95,7 @@ def same_bits(one: FederationState, other: FederationState) -> bool:
 
 @contextmanager
 def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """`isfl ...` in a process of its own that hears Ctrl-C, whatever started the tests, and is gone afterwards."""
+    """Start `isfl` in a process that handles Ctrl-C, however the tests were started; kill it at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "isfl.cli", *arguments],
         cwd=cwd,
@@ -112,7 +112,7 @@ def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 class Meddling(LocalEngine):
-    """An engine whose answers can be changed on the way, as a faulty or hostile client would."""
+    """An engine whose updates a test can change, like a faulty or hostile client."""
 
     def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
         return updates
@@ -122,7 +122,7 @@ class Meddling(LocalEngine):
 
 
 def module_at(path: Path) -> ModuleType:
-    """A script or example, imported from its file."""
+    """Import a script or example from its file."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -132,14 +132,14 @@ def module_at(path: Path) -> ModuleType:
 
 
 def counted(rows: object) -> ClassCounts:
-    """Clients and classes with numbers for names."""
+    """Return class counts whose clients and classes are named by number."""
     counts = np.array(rows, dtype=np.float64)
     clients, classes = (tuple(map(str, range(size))) for size in counts.shape)
     return federation_of(counts, clients, classes, clients)
 
 
 def written(directory: Path, text: str | bytes, name: str = "c.csv") -> Path:
-    """A file with this content."""
+    """Write a file with this content."""
     path = directory / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path

@@ -1,4 +1,4 @@
-"""Models the estimators must get right, and the paper's definition, written as slowly as it reads."""
+"""Models that the estimators must measure correctly, and the paper's definition as a slow oracle."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class UsedTwice(nn.Module):
 
 
 class OwnParameter(nn.Module):
-    """A parameter no rule knows."""
+    """A parameter without a batched rule."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class ZeroBranch(nn.Module):
 
 
 class Positions(nn.Module):
-    """An embedding that is called with something else than the batch."""
+    """An embedding that is not called with the batch."""
 
     def __init__(self) -> None:
         super().__init__()
