@@ -13,16 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from isfl import files
 from isfl.errors import UserError
 from isfl.experiment import checkpoints, directory
 from isfl.experiment.cells import run_or_resume
 from isfl.experiment.run import resume, run
-from isfl.federation import Settings
-from isfl.federation.preparation import prepared
-from isfl.models import ModelSettings, build_model
 from tests.resumable import config, outcome, stop_after
 
 
@@ -279,24 +275,7 @@ def test_a_changed_environment_is_warned_of(part: str, name: str, tmp_path: Path
         resume(path)
 
 
-def test_the_callers_threads_and_model_are_as_they_were_after_a_run(tmp_path: Path) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        run(config(), tmp_path / "run")
-        assert torch.get_num_threads() == 2
-        with pytest.raises(UserError):
-            run(config(), tmp_path / "run")
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    model = build_model(ModelSettings(name="resnet8", width=0.25), (1, 28, 28), 10, seed=0)
-    kinds = [type(layer) for layer in model.modules()]
-    prepared(model, Settings.model_validate({"training": {"batchnorm": "group"}}))
-    assert [type(layer) for layer in model.modules()] == kinds
-
-
-def test_a_run_that_measures_moments_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_that_measures_moments_resumes_with_the_same_bits(tmp_path: Path) -> None:
     """Moments belong to the global model: they are measured again and need no place in a checkpoint."""
     settings = config(scheme={"name": "bias-variance", "objective": {"calibrate": True}})
     run(settings, tmp_path / "whole")

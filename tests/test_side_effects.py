@@ -1,4 +1,4 @@
-"""isfl as a library leaves the caller's process as it was."""
+"""isfl as a library leaves the caller's process unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 import isfl
 from isfl.engines.threads import one_thread
+from isfl.errors import UserError
+from isfl.experiment.run import run
+from isfl.federation import Settings
 from isfl.federation.normalization import estimate_statistics, frozen_statistics
+from isfl.federation.preparation import prepared
+from isfl.models import ModelSettings, build_model
+from tests.resumable import config
 from tests.worlds import engine_of, federate, settings_of
 
 SOURCE = Path(isfl.__file__).parent
@@ -96,6 +102,23 @@ def test_a_federation_in_this_process_leaves_threads_and_warnings_alone(workers:
         assert torch.get_num_threads() == 2 and warnings.showwarning is shown
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_run_leaves_the_callers_threads_and_model_unchanged(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run(config(), tmp_path / "run")
+        assert torch.get_num_threads() == 2
+        with pytest.raises(UserError):
+            run(config(), tmp_path / "run")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    model = build_model(ModelSettings(name="resnet8", width=0.25), (1, 28, 28), 10, seed=0)
+    kinds = [type(layer) for layer in model.modules()]
+    prepared(model, Settings.model_validate({"training": {"batchnorm": "group"}}))
+    assert [type(layer) for layer in model.modules()] == kinds
 
 
 PROCESS_WIDE = {
