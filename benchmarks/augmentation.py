@@ -1,4 +1,4 @@
-"""What crop and flip cost beside the training step they prepare: CPU time of one thread, ResNet8, batch 128.
+"""Cost of crop and flip relative to a training step: CPU time of one thread, ResNet8, batch 128.
 
 Random bytes in the shape of CIFAR-10: neither time depends on the values. Augmentation and step take turns.
 """
@@ -51,14 +51,14 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def missed(shares: Mapping[float, float]) -> list[str]:
     return [
-        f"augmentation takes {share:.3f} of a training step at width {width:g}; less than {MOST} is due"
+        f"augmentation takes {share:.3f} of a training step at width {width:g}; the limit is {MOST}"
         for width, share in shares.items()
         if share >= MOST
     ]
 
 
 def _seconds(width: float, turns: int) -> list[tuple[float, float]]:
-    """CPU seconds of augmentation and of a training step, turn by turn."""
+    """Return CPU seconds of augmentation and of a training step for each turn."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (BATCH, 3, 32, 32), dtype=torch.uint8, generator=generator)
     data = Dataset(images, torch.randint(0, 10, (BATCH,), generator=generator), 10)
@@ -78,7 +78,7 @@ def _seconds(width: float, turns: int) -> list[tuple[float, float]]:
         optimizer.step()
 
     taken = [(_cpu(lambda: transform(images)), _cpu(step)) for _ in range(turns + 1)]
-    return taken[1:]  # the first turn is to warm up
+    return taken[1:]  # the first turn is a warm-up
 
 
 def _cpu(work: Callable[[], object]) -> float:

@@ -10,9 +10,9 @@ from benchmarks.contest import Visit
 
 OURS, PLAIN, BIG = "isfl-2", "plain", "flower"
 LEAST_SPEED = 1.6
-"""Times the plain loop's."""
+"""Relative to the plain loop."""
 MOST_MEMORY = 0.5
-"""Times Flower's."""
+"""Relative to Flower."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Summary:
     images_a_second: float
     cpu_seconds: float
     peak_bytes: int
-    """The largest of all visits."""
+    """The maximum over all visits."""
     speed: float | None
-    """Against the plain loop: the median of what each repetition says, whose visits lie side by side in time."""
+    """Relative to the plain loop: the median over repetitions, each of which measures both one after the other."""
 
 
 def summarise(visits: Sequence[Visit]) -> dict[str, Summary]:
-    """By contestant; those without a measured round are missing."""
+    """Return one summary per contestant; contestants without a measured round are missing."""
     plain = {v.repetition: _seconds(v) for v in visits if v.contestant == PLAIN and v.rounds}
     summaries = {}
     for name in dict.fromkeys(v.contestant for v in visits if v.rounds):
@@ -52,27 +52,27 @@ def _seconds(visit: Visit) -> float:
 
 
 def judge(summaries: dict[str, Summary]) -> tuple[list[str], list[str]]:
-    """Bars that are missed, and bars that cannot be judged because a peer was not measured."""
+    """Return the bars that are missed, and those that cannot be judged because a peer was not measured."""
     missed = [f"{name} was not measured" for name in (OURS, PLAIN) if name not in summaries]
     if missed:
         return missed, []
     ours, unjudged = summaries[OURS], []
     assert ours.speed is not None
     if ours.speed < LEAST_SPEED:
-        missed.append(f"{OURS} is {ours.speed:.2f} times as fast as the plain loop; at least {LEAST_SPEED} is due")
+        missed.append(f"{OURS} is {ours.speed:.2f} times as fast as the plain loop; the minimum is {LEAST_SPEED}")
     for peer in (PLAIN, "flower", "pfl"):
         if peer not in summaries:
-            unjudged.append(f"CPU seconds a round of {OURS} against {peer}")
+            unjudged.append(f"CPU seconds per round of {OURS} against {peer}")
         elif ours.cpu_seconds >= summaries[peer].cpu_seconds:
             missed.append(
-                f"{OURS} takes {ours.cpu_seconds:.2f} CPU seconds a round, {peer} {summaries[peer].cpu_seconds:.2f}; "
-                "less is due"
+                f"{OURS} takes {ours.cpu_seconds:.2f} CPU seconds per round, {peer} {summaries[peer].cpu_seconds:.2f}; "
+                "it must take less"
             )
     if BIG not in summaries:
         unjudged.append(f"peak memory of {OURS} against {BIG}")
     elif ours.peak_bytes > MOST_MEMORY * summaries[BIG].peak_bytes:
         missed.append(
             f"{OURS} takes {ours.peak_bytes / 1e6:.0f} MB at its peak, {BIG} {summaries[BIG].peak_bytes / 1e6:.0f} MB; "
-            f"at most {MOST_MEMORY} times that is due"
+            f"the limit is {MOST_MEMORY} times that"
         )
     return missed, unjudged

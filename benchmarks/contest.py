@@ -1,7 +1,7 @@
-"""Run contestants turn about and measure each round of theirs.
+"""Run contestants in turn and measure each of their rounds.
 
-A contestant is a program that talks as `contestants/clock.py` says. Every visit is a new process: nothing of one
-contestant is alive while another is measured, neither its daemons nor pages that both would share.
+A contestant is a program that follows the protocol in `contestants/clock.py`. Every visit is a new process: nothing of
+one contestant is alive while another is measured, neither its daemons nor pages that both would share.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Round:
 
 @dataclass
 class Visit:
-    """One start of a contestant: a round to warm up, then those that count."""
+    """One start of a contestant: a warm-up round, then the measured rounds."""
 
     contestant: str
     repetition: int
@@ -49,13 +49,13 @@ class Visit:
 
 
 class ContestantError(Exception):
-    """The contestant did not do what it should; the text says what."""
+    """A contestant failed; the text gives the reason."""
 
 
 def contest(
     contestants: Sequence[Contestant], repetitions: int, visit: Callable[[Contestant, int], Visit]
 ) -> list[Visit]:
-    """A B C A B C ..., so that a drift of the machine meets all alike; whoever fails is not called again."""
+    """Run A B C A B C ..., so that a drift of the machine affects all; a failed contestant is not run again."""
     visits: list[Visit] = []
     failed: set[str] = set()
     for repetition in range(repetitions):
@@ -103,7 +103,7 @@ def visit(contestant: Contestant, repetition: int, rounds: int, images: int, pat
 
 
 class _Answers:
-    """What the contestant prints, as it comes; lines of its libraries are passed over."""
+    """The lines that a contestant prints; lines of its libraries are ignored."""
 
     def __init__(self, child: subprocess.Popen[str], patience: float) -> None:
         self._child, self._patience = child, patience
@@ -120,7 +120,7 @@ class _Answers:
             raise ContestantError("ended early") from None
 
     def next(self, key: str) -> dict[str, Any]:
-        """The next answer that has `key`."""
+        """Return the next answer that has `key`."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -153,7 +153,7 @@ class _Answers:
 
 
 def _wait(child: subprocess.Popen[str], patience: float = 20.0) -> int | None:
-    """Let it tidy up; whatever is left then is ended."""
+    """Give the contestant time to exit, then end what is left of it."""
     try:
         return child.wait(patience)
     except subprocess.TimeoutExpired:
@@ -167,6 +167,6 @@ def _with_last_line(reason: str, errors: IO[str]) -> str:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's environment without what would lead another Python astray, with `changes`."""
+    """Return this process's environment with `changes`, without variables that affect another Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     return {**kept, **changes}

@@ -1,4 +1,4 @@
-"""Our 3x3 convolutions beside torch's, for the layers of ResNet8: CPU time of one thread, and how far off they are."""
+"""Our 3x3 convolutions beside torch's, for the layers of ResNet8: CPU time of one thread, and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _row(inputs: int, outputs: int, side: int, batch: int, turns: int) -> dict[s
         for (way, whole), taken in seconds.items():
             began = time.process_time()
             _pass(WAYS[way], x, weight, gradient if whole else None)
-            if turn > 0:  # the first is to warm up
+            if turn > 0:  # the first turn is a warm-up
                 taken.append(time.process_time() - began)
     middle = {key: statistics.median(taken) for key, taken in seconds.items()}
     truth = _pass(WAYS["torch"], x.double(), weight.double(), gradient.double())
@@ -57,13 +57,13 @@ def _row(inputs: int, outputs: int, side: int, batch: int, turns: int) -> dict[s
 
 
 def _pass(convolution: Convolution, x: Tensor, weight: Tensor, gradient: Tensor | None) -> list[Tensor]:
-    """The result, and its gradients if there is one to begin with."""
+    """Return the result, and its gradients if an output gradient is given."""
     leaves = [x.detach().requires_grad_(gradient is not None), weight.detach().requires_grad_(gradient is not None)]
     result = convolution(leaves[0], leaves[1])
     return [result.detach()] + ([] if gradient is None else list(torch.autograd.grad(result, leaves, gradient)))
 
 
 def _error(found: list[Tensor], truth: list[Tensor]) -> float:
-    """Relative to the largest value, of the result and the gradients; the truth is in double precision."""
+    """Return the error of result and gradients relative to the largest value, against double precision."""
     pairs = zip(found, truth, strict=True)
     return max(float((a.double() - b).abs().max() / b.abs().max()) for a, b in pairs)

@@ -1,7 +1,7 @@
 """The images that all contestants train on: ten clients' i.i.d. slices of CIFAR-10's training set, as two files.
 
-A program of its own (`python -m benchmarks.data FOLDER IMAGES`): isfl's reader brings torch with it, and torch in the
-harness would share its pages with some contestants and not with others, and spoil the comparison of memory.
+A separate program (`python -m benchmarks.data FOLDER IMAGES`): isfl's reader imports torch, and torch in the
+harness would share its pages with only some contestants, which would falsify the comparison of memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isfl.files import cache_directory
 
 
 def write(folder: Path, images: int) -> bool:
-    """Put `images.npy` (bytes) and `labels.npy` (int64) into `folder`; False if CIFAR-10 is not there."""
+    """Write `images.npy` (bytes) and `labels.npy` (int64) to `folder`; return False without CIFAR-10."""
     arrays = recall("cifar10", ("train_images", "train_labels"))
     if arrays is None:
         return False

@@ -1,4 +1,4 @@
-"""An environment of its own for each peer, made once under `.bench/`: their pins need not agree with ours."""
+"""A separate environment for each peer, created once under `.bench/`: their pins can differ from ours."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InstallError(Exception):
 
 
 def python_of(peer: Peer) -> Path:
-    """The interpreter of the peer's environment, which is made if it is not there or was made for other versions."""
+    """Return the interpreter of the peer's environment; create it if it is missing or has other versions."""
     home = PLACE / peer.name
     python, marker = home / "bin/python", home / "requirements.txt"
     wanted = "\n".join(peer.requirements)
@@ -45,12 +45,12 @@ def python_of(peer: Peer) -> Path:
     PLACE.mkdir(exist_ok=True)
     (PLACE / ".gitignore").write_text("*\n", encoding="utf-8")
     shutil.rmtree(home, ignore_errors=True)
-    print(f"making the environment of {peer.name} in {home.relative_to(ROOT)}", file=sys.stderr, flush=True)
+    print(f"creating the environment of {peer.name} in {home.relative_to(ROOT)}", file=sys.stderr, flush=True)
     constraint = ["--constraint", str(ROOT / "constraints.txt")] if peer.constrained else []
     deadline = time.monotonic() + PIP_SECONDS
     _run([sys.executable, "-m", "venv", str(home)], deadline)
     _run([str(python), "-m", "pip", "install", "--quiet", *constraint, *peer.requirements], deadline)
-    marker.write_text(wanted, encoding="utf-8")  # last: half an environment is none
+    marker.write_text(wanted, encoding="utf-8")  # last: an incomplete environment has no marker
     return python
 
 

@@ -1,7 +1,7 @@
-"""The cheaper ways to measure L beside its definition: do they rank classes alike, and do clients then draw alike?
+"""The cheaper estimators of L against its definition: ranks of classes, and the resulting probabilities.
 
 A federation trains with the exact values on the demo's data (real images, severe label skew); every round, all methods
-look at the same models. Accuracy is that of runs of their own, one for each method and seed.
+measure the same models. Accuracy comes from separate runs, one for each method and seed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def _percent(shares: list[float]) -> str:
-    """The mean, with the standard deviation where there is one."""
+    """Return the mean, with the standard deviation for more than one value."""
     spread = f" ± {100 * stdev(shares):.1f}" if len(shares) > 1 else ""
     return f"{100 * mean(shares):.1f}{spread}"
 
@@ -67,7 +67,7 @@ def _config(method: str, seed: int) -> Config:
 
 
 def _looks(seed: int) -> list[dict[str, Any]]:
-    """What the methods say of the same models, round by round."""
+    """Return the values of all methods for the same models in each round."""
     config = _config("exact", seed)
     engine = LocalHost().engine(prepare(config), config, Path())
     state = start(config, engine)
@@ -102,7 +102,7 @@ def _looks(seed: int) -> list[dict[str, Any]]:
 
 
 def _correlation(one: Array, other: Array) -> float:
-    """Spearman's, row by row over the classes both know."""
+    """Return Spearman's rank correlation of each row, over the classes known to both."""
     values = []
     for a, b in zip(one, other, strict=True):
         known = np.isfinite(a) & np.isfinite(b)

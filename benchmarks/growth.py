@@ -45,7 +45,7 @@ SWEEPS = {
 def measure(quick: bool) -> dict[str, Any]:
     torch.set_num_threads(1)
     sweeps, turns = ({name: sizes[: 3 if quick else 4] for name, sizes in SWEEPS.items()}, 1 if quick else 3)
-    _cost(Size())  # to warm up
+    _cost(Size())  # warm-up
     series: dict[str, dict[str, list[float]]] = {}
     for name, sizes in sweeps.items():
         costs = [[_cost(size) for size in sizes] for _ in range(turns)]
@@ -76,7 +76,7 @@ def _exponent(series: dict[str, list[float]], cost: str) -> float:
 
 
 def _cost(size: Size) -> tuple[float, float]:
-    """CPU seconds of all clients' training, and of the Lipschitz update."""
+    """Return CPU seconds of all clients' training, and of the Lipschitz update."""
     rng = np.random.default_rng(0)
 
     def images(n: int) -> Dataset:

@@ -2,7 +2,7 @@
 
 The authors' way: for every client and every sample one backward pass of the local and one of the global model, 2 K N
 single passes. It is measured on some of the samples and scaled, since every pass costs the same. All ways take turns,
-so that whatever else the machine does hits all of them; only ratios mean anything.
+so that other load on the machine affects all of them; only ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from isfl.models.resnet import resnet8
 from isfl.smoothness import ESTIMATORS, estimate_lipschitz
 
 BAR = 0.40
-"""Most that `exact` may take of the authors' way."""
+"""Limit for the CPU time of `exact`, as a share of the authors' way."""
 CLIENTS, SAMPLES, CLASSES = 10, 500, 10
 AUTHORS = "authors' way"
 FLOOR = "plain forward and backward"
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Ratios of CPU time to the authors' way: the median over repetitions in each of which all ways take a turn.
+    """Return CPU times relative to the authors' way: the median over repetitions that each run all ways.
 
     `quick` takes 96 of the samples; the check of the rules, done once for all samples, then weighs more.
     """
@@ -89,7 +89,7 @@ def _measure(samples: int, singles: int, repetitions: int) -> dict[str, Any]:
             }
             for name, of in seconds.items()
         ],
-        "missed": [f"exact takes {share:.1%} of the authors' way; at most {BAR:.0%} is due"] if share > BAR else [],
+        "missed": [f"exact takes {share:.1%} of the authors' way; the limit is {BAR:.0%}"] if share > BAR else [],
         "notes": [f"the authors' way measured on {singles} passes of one model and scaled; {repetitions} turns each"],
         "samples": seconds,
     }
@@ -104,7 +104,7 @@ def _nudged(model: nn.Module) -> nn.Module:
 
 
 def _passes(model: nn.Module, inputs: Tensor, labels: Tensor, batch: int) -> None:
-    """The gradients of batches, with respect to all parameters."""
+    """Compute the gradients of batches with respect to all parameters."""
     for start in range(0, len(labels), batch):
         some = slice(start, start + batch)
         loss = F.cross_entropy(model(inputs[some]), labels[some], reduction="sum")

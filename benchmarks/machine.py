@@ -1,4 +1,4 @@
-"""Where and on what a measurement was made."""
+"""The machine and the versions of a measurement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def machine() -> dict[str, object]:
 
 
 def commit() -> str | None:
-    """What was measured; a plus sign says that files differ from it."""
+    """Return the measured commit; a plus sign marks uncommitted changes."""
     try:
         head = _git("rev-parse", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--", "src", "benchmarks") else "")

@@ -1,4 +1,4 @@
-"""What looking costs: size and first response of a large report, and the share of a run that `watch` takes."""
+"""Cost of the report and of `watch`: size and first response of a large report, and the CPU share of `watch`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ split = {{ kind = "mixed", clients = 10, shard_size = 250, nr = 0.9 }}
 training = {{ rounds = {rounds}, local_epochs = 5, batch_size = 128 }}
 """
 POLL = 2.0
-"""Seconds between two questions of an open page."""
+"""Seconds between two requests of an open page."""
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def measure(quick: bool) -> dict[str, Any]:
     return {
         "title": "Looking",
         "rows": [{"what": what, "measured": value, "bar": bar} for what, value, bar in found],
-        "missed": [f"{what} is {value:.2f}; at most {bar:g} is due" for what, value, bar in found if value > bar],
+        "missed": [f"{what} is {value:.2f}; the limit is {bar:g}" for what, value, bar in found if value > bar],
         "notes": [
             f"a page asked the watching process every {POLL:g} s; all of its CPU time counts, its start included",
             "seconds: opening the file in a Chromium that is running, drawing everything, and one step of the slider",
@@ -74,7 +74,7 @@ def _responses(file: Path, turns: int) -> list[float]:
 
 
 def _watched(out: Path, rounds: int) -> tuple[float, dict[str, float]]:
-    """A run of the demonstration's ISFL, many rounds long, with the page open from its first round to its end."""
+    """Run the demonstration's ISFL for many rounds with the page open from the first round to the end."""
     config = out.with_suffix(".toml")
     config.write_text(CONFIG.format(rounds=rounds))
     run = subprocess.Popen(_isfl("run", str(config), "--out", str(out)), stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""What a part of the benchmark is, and the list of them."""
+"""The parts of the benchmark and their interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ missed; `notes` (may be left out): lines to show below the table. Everything els
 
 
 class MeasureError(Exception):
-    """Something that the user has to provide is not there; the text says what."""
+    """A requirement that the user must provide is missing; the text names it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Part:
 
 
 # Parts are imported when they run. `peers` comes first: a part that loads torch into this process would share its pages
-# with contestants, and they would seem smaller than they are.
+# with contestants, and their measured memory would be too small.
 
 
 def _peers(options: Options) -> Result:

@@ -17,12 +17,12 @@ from benchmarks.parts import MeasureError
 ROOT = Path(__file__).parents[1]
 CLIENTS = 10
 IMAGES, QUICK_IMAGES = 1000, 128
-"""A client."""
+"""Per client."""
 REPETITIONS, QUICK_REPETITIONS = 3, 2
 ROUNDS = 1
-"""A visit, after the one to warm up."""
+"""Measured rounds per visit, without the warm-up round."""
 PATIENCE = 900.0
-"""Seconds; a start or a round takes no longer."""
+"""Time limit of a start or a round, in seconds."""
 
 
 def measure(quick: bool, images: int | None = None, repetitions: int | None = None) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _write_data(folder: Path, images: int) -> None:
 
 
 def _contestants(folder: Path) -> tuple[list[Contestant], dict[str, str]]:
-    """All that can run, in the order of a turn, and why others cannot."""
+    """Return the contestants that can run, in order, and the reason for each that cannot."""
     found = [
         _contestant("plain", sys.executable, "plain", folder, threads=2),
         _contestant("isfl-1", sys.executable, "ours", folder, workers=1),
@@ -114,5 +114,5 @@ def _contestant(name: str, python: str, module: str, folder: Path, workers: int 
 
 
 def _environment() -> dict[str, str]:
-    """For our own environment: the sources beside this file, whatever is installed."""
+    """Return an environment that uses the sources of this repository, not an installed isfl."""
     return environment(PYTHONPATH=f"{ROOT}:{ROOT / 'src'}")

@@ -1,9 +1,9 @@
-"""What ISFL costs beside FedAvg: whole rounds in the proportions of the paper.
+"""Cost of ISFL relative to FedAvg: whole rounds in the proportions of the paper.
 
 K = 10, E_l = 5, |D_k| = 1000 and |D_L| = 500 of real CIFAR-10 images, ResNet8, batch 128, with all sets divided by the
 same number: a round of full size takes minutes, in which a host changes more than there is to measure. CPU seconds of
 one process; schemes take turns. The bars are about rounds without evaluation,
-where the price shows most; what it is in a round of the default configuration, which evaluates, stands beside it.
+where the extra cost is largest; the cost with evaluation, as in the default configuration, is listed too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMES: dict[str, Any] = {
 }
 BARS = {"ISFL, exact": 1.12, "ISFL, last-layer": 1.04}
 WARM_UP = 50
-"""What sizes are divided by before anything is measured."""
+"""The factor by which sizes are reduced in the warm-up round."""
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def measure(quick: bool) -> dict[str, Any]:
         raise MeasureError(str(error)) from None
     rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in SCHEMES}
     for turn in range(turns):
-        # There and back again: a host that slowly becomes busier is then equally busy for all.
+        # Forwards, then backwards: a slow drift of the load is then equal for all schemes.
         for name in (tuple(SCHEMES), tuple(reversed(SCHEMES)))[turn % 2]:
             rounds[name].append(worlds[name].round())
     whole = {name: _ratio(rounds[name], rounds["FedAvg"], evaluated=True) for name in SCHEMES}
@@ -62,7 +62,7 @@ def measure(quick: bool) -> dict[str, Any]:
             for name in SCHEMES
         ],
         "missed": [
-            f"{name} costs {bare[name]:.3f} times a FedAvg round; at most {bar} is due"
+            f"{name} costs {bare[name]:.3f} times a FedAvg round; the limit is {bar}"
             for name, bar in BARS.items()
             if bare[name] > bar
         ],
@@ -71,13 +71,13 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def _ratio(own: list[tuple[float, float]], plain: list[tuple[float, float]], *, evaluated: bool) -> float:
-    """Of all turns together, with or without evaluation."""
+    """Return the ratio of the totals over all turns, with or without evaluation."""
     mine, theirs = (sum(total - (0 if evaluated else evaluation) for total, evaluation in of) for of in (own, plain))
     return mine / theirs
 
 
 class _World:
-    """A federation that goes on round by round."""
+    """A federation that runs one round at a time."""
 
     def __init__(self, scheme: Any, shrink: int) -> None:
         self.config = config_from(
@@ -96,7 +96,7 @@ class _World:
         data["test"] = data["test"].rows(0, len(data["test"]) // shrink)
 
     def round(self) -> tuple[float, float]:
-        """CPU seconds of a round with its evaluation, and of the evaluation alone."""
+        """Return CPU seconds of a round with its evaluation, and of the evaluation alone."""
         began = time.process_time()
         self.state, _ = run_round(self.state, self.config, self.engine)
         trained = time.process_time()

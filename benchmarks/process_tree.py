@@ -1,4 +1,4 @@
-"""What a program and everything it started cost: CPU seconds and memory, read from /proc.
+"""CPU seconds and memory of a program and all processes it started, read from /proc.
 
 Frameworks start daemons that leave their parents. While this process is a child subreaper, whatever its children
 leave behind becomes its own child, so that nothing escapes the sums.
@@ -24,7 +24,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def subreaper() -> Iterator[None]:
-    """Orphans below this process become its children."""
+    """Make orphaned descendants of this process its children."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -39,7 +39,7 @@ class Process:
     pid: int
     parent: int
     started: int
-    """Ticks since boot: with the pid it names a process for ever."""
+    """Ticks since boot; together with the pid a unique name of a process."""
     own: float
     """CPU seconds, user and system."""
     waited: float
@@ -51,7 +51,7 @@ class Process:
 
 
 def read_process(pid: int) -> Process | None:
-    """None if it has gone."""
+    """Return None if the process has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -62,7 +62,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def descendants(root: int) -> list[Process]:
-    """All processes below `root`, ended ones that nobody has waited for included; `root` itself not."""
+    """Return all descendants of `root`, including ended ones that were not waited for."""
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     children: dict[int, list[Process]] = {}
     for process in filter(None, map(read_process, pids)):
@@ -87,7 +87,7 @@ class Tree:
         return [process for process in descendants(self._root) if process.identity not in self._before]
 
     def end(self, child: subprocess.Popen[str], patience: float = 10.0) -> None:
-        """End `child` and whatever it left behind, and wait for all of it."""
+        """End `child` and all processes it left behind, and wait for them."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + patience
             for process in self.processes():
@@ -108,9 +108,9 @@ class Tree:
 class CpuMeter:
     """CPU seconds that a tree used since the meter was made.
 
-    Two sums that can only be too small, and the larger counts: (1) what the living used with what they and we waited
-    for, which misses children nobody waits for (SIGCHLD ignored); (2) the last seen use of every process ever seen,
-    which misses what a process did between the last look and its end.
+    Two sums that can only be too small; the larger counts: (1) the time of living processes and of those waited
+    for, which misses children that are never waited for (SIGCHLD ignored); (2) the last seen time of every process,
+    which misses the time between the last sample of a process and its end.
     """
 
     def __init__(self, tree: Tree) -> None:

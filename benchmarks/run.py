@@ -13,16 +13,16 @@ from benchmarks.machine import ROOT, commit, machine
 from benchmarks.parts import PARTS, MeasureError, Options, Part, Result
 
 BUSY = 0.5
-"""A load average above it says that somebody else is using the machine."""
+"""A higher load average means that other programs use the machine."""
 
 
 def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PARTS) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller and fewer: all of it in ten minutes")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer repetitions: about ten minutes")
     parser.add_argument("--only", metavar="PARTS", help=f"some of: {','.join(parts)}")
     parser.add_argument("--out", type=Path, default=ROOT / "results/performance", help="where PART.json and .png go")
-    parser.add_argument("--images", type=int, help="peers: images a client")
-    parser.add_argument("--repetitions", type=int, help="peers: how often each contestant has its turn")
+    parser.add_argument("--images", type=int, help="peers: images per client")
+    parser.add_argument("--repetitions", type=int, help="peers: visits per contestant")
     given = parser.parse_args(arguments)
     names = given.only.split(",") if given.only else list(parts)
     if unknown := [name for name in names if name not in parts]:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
     where = {"machine": machine(), "commit": commit()}
     load = where["machine"]["load_average_at_start"][0]  # type: ignore[index]
     if load > BUSY:
-        print(f"the machine is busy (load average {load:.1f}): times will mean little", file=sys.stderr)
+        print(f"the machine is busy (load average {load:.1f}): times will be unreliable", file=sys.stderr)
     missed = []
     for name in names:
         try:
@@ -55,7 +55,7 @@ def write(result: Result, file: Path) -> None:
 
 
 def report(result: Result) -> str:
-    """The part in Markdown."""
+    """Return the part in Markdown."""
     lines = [f"\n### {result['title']}\n", table(result["rows"])]
     return "\n".join(lines + [f"\n{note}" for note in result.get("notes", [])])
 

@@ -1,4 +1,4 @@
-"""What the solvers cost: CPU seconds for 10,000 clients of 100 classes, and how they grow with both."""
+"""Cost of the solvers: CPU seconds for 10,000 clients and 100 classes, and growth with both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROWTH = [(1_000, 10), (1_000, 100), (1_000, 1_000), (10_000, 10), (100_000, 10)
 
 
 def seconds(solver: str, clients: int, classes: int, repeats: int) -> float:
-    """The median CPU time of one call, on Dirichlet label mixes and random Lipschitz values."""
+    """Return the median CPU time of one call, on Dirichlet label mixes and random Lipschitz values."""
     rng = np.random.default_rng(0)
     local = rng.dirichlet(np.full(classes, 0.5), size=clients)
     lipschitz = rng.lognormal(0.0, 0.7, size=(clients, classes))
@@ -39,7 +39,7 @@ def measure(quick: bool) -> dict[str, Any]:
             for k, c, taken in sizes
         ],
         "missed": [
-            f"{name} takes {sizes[-1][2][name]:.2f} s for {CLIENTS:,} x {CLASSES}; less than {limit:g} is due"
+            f"{name} takes {sizes[-1][2][name]:.2f} s for {CLIENTS:,} x {CLASSES}; the limit is {limit:g}"
             for name, limit in LIMITS.items()
             if sizes[-1][2][name] >= limit
         ],

@@ -1,4 +1,4 @@
-"""How long a user waits: for `isfl --help`, and for the first round of a run to be on disk."""
+"""Start-up time: of `isfl --help`, and until the first round of a run is on disk."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measure(quick: bool) -> dict[str, Any]:
         "title": "Start-up",
         "rows": [{"what": name, "seconds": value, "bar": bar} for name, (value, bar) in found.items()],
         "missed": [
-            f"{name} takes {value:.2f} s; at most {bar} is due" for name, (value, bar) in found.items() if value > bar
+            f"{name} takes {value:.2f} s; the limit is {bar}" for name, (value, bar) in found.items() if value > bar
         ],
         "notes": ["the first round (two clients, one batch each) stands in for the first batch: it comes a bit later"],
         "samples": {"help": helps, "first": firsts},

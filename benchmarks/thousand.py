@@ -1,6 +1,6 @@
-"""A thousand clients as Flower nodes, 2 % a round: Flower's simulation with the memory of all its processes.
+"""A thousand clients as Flower nodes, 2 % per round: memory of all processes of Flower's simulation.
 
-Real CIFAR-10, 45 images a client, ResNet8 at half width, ISFL with probabilities from the server.
+Real CIFAR-10, 45 images per client, ResNet8 at half width, ISFL with probabilities from the server.
 """
 
 from __future__ import annotations

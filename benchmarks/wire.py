@@ -1,4 +1,4 @@
-"""What crosses the wire between server and one client, by message, and what the server computes for one participant.
+"""Bytes of each message between server and one client, and the server's computation per participant.
 
 ResNet8, 10 classes, as Flower sends it: every object of a message with its header, counted in bytes.
 """
@@ -73,7 +73,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def sent(records: RecordDict) -> int:
-    """Bytes of all objects a message's content is taken apart into."""
+    """Return the bytes of all objects into which Flower splits the content of a message."""
     return sum(len(value.deflate()) for value in get_all_nested_objects(records).values())
 
 

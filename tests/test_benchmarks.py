@@ -190,9 +190,9 @@ def test_no_bar_is_missed_when_all_are_met() -> None:
 @pytest.mark.parametrize(
     ("ours", "named"),
     [
-        ((6.3, 10.0, 600), "at least 1.6 is due"),
+        ((6.3, 10.0, 600), "the minimum is 1.6"),
         ((5.0, 16.0, 600), "flower 16.00"),
-        ((5.0, 10.0, 601), "at most 0.5 times"),
+        ((5.0, 10.0, 601), "the limit is 0.5 times"),
     ],
 )
 def test_a_missed_bar_is_named(ours: tuple[float, float, int], named: str) -> None:

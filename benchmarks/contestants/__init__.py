@@ -1,4 +1,4 @@
-"""The same federated round by different programs, each run in a process of its own by `benchmarks.contest`.
+"""The same federated round by different programs, each run in a separate process by `benchmarks.contest`.
 
 They share `work.py` (the data, the model, local training) and `clock.py` (how they talk to the harness).
 """

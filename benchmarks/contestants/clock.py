@@ -1,4 +1,4 @@
-"""How a contestant talks to the harness: it says it is ready, waits for a line, does a round, reports it.
+"""The protocol between contestant and harness: report ready, wait for a line, run a round, report it.
 
 The harness looks at the CPU time between its line and the report, so nothing may run outside of them.
 Only the standard library: every environment can import it.
@@ -20,11 +20,11 @@ class Clock:
         self._began = 0.0
 
     def ready(self) -> None:
-        """Set up and idle. Also says which versions run."""
+        """Report that setup is done, with the versions in use."""
         self._say({"versions": {package: version(package) for package in self._packages}})
 
     def begin(self, forward: Callable[[str], object] | None = None) -> None:
-        """Wait until the harness wants a round; `forward` hands its line on to helpers."""
+        """Wait until the harness requests a round; `forward` passes its line on to helpers."""
         line = sys.stdin.readline()
         if not line:
             raise SystemExit("the harness has gone")

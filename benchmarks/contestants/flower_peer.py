@@ -1,4 +1,4 @@
-"""Flower's simulation: a ServerApp and ten ClientApps over Ray, one CPU a client, all CPUs in use."""
+"""Flower's simulation: a ServerApp and ten ClientApps over Ray, one CPU per client, all CPUs in use."""
 
 # Flower lives in an environment of its own, which the type checker need not see.
 # mypy: disallow-subclassing-any=False, disable-error-code="import-not-found"
@@ -23,7 +23,7 @@ from benchmarks.contestants.work import CLIENTS, Work, from_arguments, new_model
 
 
 class TimedFedAvg(FedAvg):
-    """Flower's own FedAvg, which it tells the clock about."""
+    """Flower's own FedAvg that reports its rounds to the clock."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)

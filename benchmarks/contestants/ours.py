@@ -1,4 +1,4 @@
-"""isfl's local engine: FedAvg without evaluation, with as many worker processes as told."""
+"""isfl's local engine: FedAvg without evaluation, with a given number of worker processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from isfl.models.resnet import resnet8
 
 def main() -> None:
     work = from_arguments()
-    # An engine that cannot start its workers warns and goes on with one: that is not what is measured here.
+    # An engine that cannot start its workers warns and continues with one, which must not be measured.
     warnings.simplefilter("error", UserWarning)
     settings = Settings.model_validate(
         {

@@ -40,14 +40,14 @@ class Learner(nn.Module):
         return loss
 
     def metrics(self, inputs: Tensor, labels: Tensor) -> dict[str, object]:
-        """pfl evaluates in its first round whatever it is told; here without running the model."""
+        """pfl always evaluates in its first round; here without running the model."""
         from pfl.metrics import Weighted
 
         return {"samples": Weighted(len(labels), 1)}
 
 
 def start_helpers(workers: int) -> list[subprocess.Popen[str]]:
-    """The other workers. They meet while pfl is imported, hence before that."""
+    """Start the other workers before pfl is imported, because they connect during the import."""
     if workers == 1 or RANK in os.environ:
         return []
     with socket.socket() as probe:

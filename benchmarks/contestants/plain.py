@@ -1,4 +1,4 @@
-"""What one writes without a framework: one process, two threads, clients one after the other."""
+"""A loop without a framework: one process, two threads, clients one after the other."""
 
 from __future__ import annotations
 

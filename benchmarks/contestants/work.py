@@ -26,7 +26,7 @@ class Work:
     folder: Path
     """Where the harness put `images.npy` and `labels.npy`, client after client."""
     rounds: int
-    """With the one to warm up."""
+    """Including the warm-up round."""
     workers: int
 
 
@@ -39,7 +39,7 @@ def from_arguments() -> Work:
 
 
 def arrays_of(folder: Path, client: int) -> tuple[np.ndarray, np.ndarray]:
-    """A client's images (bytes) and labels, mapped and not read: a process holds the clients it trains."""
+    """Return a client's images (bytes) and labels, memory-mapped: a process loads only the clients it trains."""
     images = np.load(folder / "images.npy", mmap_mode="r")
     labels = np.load(folder / "labels.npy", mmap_mode="r")
     size = len(labels) // CLIENTS
@@ -48,14 +48,14 @@ def arrays_of(folder: Path, client: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shuffled(folder: Path, client: int) -> tuple[Tensor, Tensor]:
-    """A client's data for one epoch: in a new order, scaled to [-1, 1]."""
+    """Return a client's data for one epoch: in a new order, scaled to [-1, 1]."""
     images, labels = arrays_of(folder, client)
     order = torch.randperm(len(labels)).numpy()
     return torch.from_numpy(images[order]).float() / 127.5 - 1.0, torch.from_numpy(labels[order])
 
 
 def new_model() -> nn.Module:
-    """isfl's ResNet8, from its file: the package around it needs libraries that peers do not have."""
+    """Return isfl's ResNet8, loaded from its file: the package needs libraries that peers do not have."""
     spec = importlib.util.spec_from_file_location("resnet", MODEL)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -66,7 +66,7 @@ def new_model() -> nn.Module:
 
 
 def train_epoch(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
-    """One local epoch with a new optimiser, in the usual way. The mean loss."""
+    """Train one local epoch with a new optimiser; return the mean loss."""
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
     model.train()
     total = 0.0
