@@ -6,9 +6,10 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -228,6 +229,27 @@ def test_a_bug_of_ours_in_a_worker_keeps_its_traceback() -> None:
     pool = WorkerPool(1, _cell_worker)
     with pytest.raises(RuntimeError, match=r"a worker process failed:\nTraceback(.|\n)*in run_or_resume"):
         list(pool.run([("not a configuration", "out")]))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_warning_in_a_worker_is_shown_and_does_not_fail_the_job(
+    method: Literal["fork", "spawn"], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The tests turn warnings into errors; a forked worker must not inherit that from its caller."""
+    pool = WorkerPool(1, _warning, method=method)
+    try:
+        assert [result for _, result, _ in pool.run([("careful",)])] == ["careful"]
+    finally:
+        pool.close()
+    assert "warning: careful" in capfd.readouterr().err
+
+
+def _warning(number: int) -> Handler:
+    def warn(text: str) -> str:
+        warnings.warn(text, stacklevel=1)
+        return text
+
+    return warn
 
 
 def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -187,7 +188,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    plain_warnings()
+    _default_warnings()
     handler: Handler | None = None
     while True:
         try:
@@ -204,6 +205,14 @@ def _work(
             connection.send(reply)
         except OSError:
             return  # the parent is gone
+
+
+def _default_warnings() -> None:
+    """Show warnings as one line, with Python's default filters: a forked worker must not inherit `-W error`."""
+    warnings.resetwarnings()
+    for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        warnings.simplefilter("ignore", category)
+    plain_warnings()
 
 
 def _end_with(parent: int) -> None:
