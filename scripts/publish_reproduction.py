@@ -25,6 +25,7 @@ from isfl import layout
 from isfl.experiment.cells import Cell, planned_cells
 from isfl.files import read_object, write_whole
 from isfl.lines import read_lines
+from isfl.problem.config import Config, config_from
 from isfl.report.reproduction import write_reproduction
 
 ROOT = Path(__file__).parent.parent
@@ -62,9 +63,15 @@ def merged(plan: dict[str, Any], results: Path) -> dict[str, Any]:
     before = json.loads((results / layout.PLAN).read_text(encoding="utf-8"))
     known = {row["out"]: row for row in before["cells"]}
     same = all(before.get(key) == plan.get(key) for key in KIND)
-    if not same or any(known.get(row["out"], row)["config"] != row["config"] for row in plan["cells"]):
+    again = [(known[row["out"]], row) for row in plan["cells"] if row["out"] in known]
+    if not same or any(_resolved(old) != _resolved(new) for old, new in again):
         sys.exit(f"{results}: holds runs of another setting; give another --name, or remove it first")
     return {**plan, "cells": [*before["cells"], *(row for row in plan["cells"] if row["out"] not in known)]}
+
+
+def _resolved(row: dict[str, Any]) -> Config:
+    """Return the configuration of a planned cell with today's defaults: plans of earlier versions lack newer keys."""
+    return config_from(row["config"], row["out"])
 
 
 def publish(run: Path, commit: str, name: str | None = None, made_by: str | None = None, root: Path = ROOT) -> Path:

@@ -135,6 +135,23 @@ def test_other_seeds_join_what_is_published(reproduced: Path, tmp_path: Path) ->
     assert "standard deviation of up to 2 seeds" in page.read_text()
 
 
+def test_cells_of_an_earlier_version_are_the_same_setting_if_only_new_defaults_differ(
+    reproduced: Path, tmp_path: Path
+) -> None:
+    publish = module_at(ROOT / "scripts/publish_reproduction.py").publish
+    emptied(tmp_path, "fig-q-smoke-text-K=5")
+    published = publish(reproduced, "abc", root=tmp_path) / "cells.json"
+    plan = json.loads(published.read_text())
+    for row in plan["cells"]:
+        del row["config"]["diagnostics"]["bound"]
+    published.write_text(json.dumps(plan))
+    publish(reproduced, "def", root=tmp_path)
+    plan["cells"][0]["config"]["training"]["rounds"] += 1
+    published.write_text(json.dumps(plan))
+    with pytest.raises(SystemExit, match="holds runs of another setting"):
+        publish(reproduced, "def", root=tmp_path)
+
+
 def test_the_measured_bound_is_that_of_the_results() -> None:
     publish = module_at(ROOT / "scripts/publish_bound.py")
     assert publish.section(ROOT / "results/bound") in publish.PAGE.read_text(encoding="utf-8")
