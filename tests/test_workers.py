@@ -91,7 +91,7 @@ def test_a_killed_worker_is_replaced_and_its_client_is_trained_again() -> None:
         stop = threading.Event()
 
         def assassin() -> None:
-            while not stop.wait(0.15):
+            while not stop.wait(0.02):
                 workers = (
                     engine.server._executor.pool.workers if isinstance(engine.server._executor, WorkerProcesses) else []
                 )
