@@ -213,6 +213,7 @@ PROBE = """
     import torch.nn.functional as F
     from isfl.kernels import compiler, library, tiles
     from isfl.kernels.convolve import convolve
+    from isfl.kernels.normalise import normalise
 
     compiler.FLAGS = (*compiler.FLAGS, {flags})
     tiles._scratch = lambda size: torch.empty(size - {short})
@@ -238,6 +239,17 @@ PROBE = """
             sums, products = tiles.channel_sums(gradients, values, shift)
             assert torch.allclose(sums, gradients.sum((1, 2)), atol=1e-4)
             assert torch.allclose(products, (gradients * (values - shift)).sum((1, 2)), atol=1e-3)
+    for channels, height, width in ((16, 1, 2), (32, 5, 7), (48, 6, 3), (64, 19, 14)):
+        for pool in (False, height > 1):
+            x = torch.randn(3, channels, height, width).contiguous(memory_format=torch.channels_last)
+            leaves = [x, torch.randn(channels), torch.randn(channels)]
+            doubles = [leaf.double().requires_grad_() for leaf in leaves]
+            found, _ = normalise(*(leaf.requires_grad_() for leaf in leaves), 1e-5, pool)
+            truth = F.relu(F.batch_norm(doubles[0], None, None, *doubles[1:], training=True, eps=1e-5))
+            truth = F.max_pool2d(truth, 2) if pool else truth
+            ours = torch.autograd.grad(found.square().sum(), leaves)
+            for one, other in zip((found, *ours), (truth, *torch.autograd.grad(truth.square().sum(), doubles))):
+                assert float((one - other).abs().max()) <= 1e-4 * float(other.abs().max())
     print("lanes", library.lanes())
 """
 

@@ -20,6 +20,13 @@ _SIGNATURES = {
     "weight_gradients": (5, 5),
     "squared_differences": (6, 5),
     "channel_sums": (5, 3),
+    "moments": (4, 2),
+    "normalise": (4, 2),
+    "normalise_pool": (4, 4),
+    "gradient_sums": (5, 2),
+    "pool_gradient_sums": (5, 4),
+    "normalise_gradient": (4, 2),
+    "normalise_pool_gradient": (4, 4),
 }
 """How many pointers and how many sizes each function takes."""
 
@@ -27,7 +34,7 @@ _SIGNATURES = {
 @cache
 def _library() -> ctypes.CDLL | CompilerError:
     try:
-        library = compiled(sorted(Path(__file__).parent.glob("*.c")))
+        library = compiled(sorted(Path(__file__).parent.glob("*.[ch]")))
     except CompilerError as error:
         return error
     for name, (pointers, sizes) in _SIGNATURES.items():

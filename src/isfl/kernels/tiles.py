@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isfl.kernels.library import block_rows, call, lanes
 
-CACHED = 2 << 20
+CACHED = 1 << 20
 """Bytes of transformed tiles that are processed at a time. Sizes alone decide which images are processed together, so
 all processes get the same bits."""
 

@@ -15,26 +15,17 @@
  * C is a multiple of LANES. Where H or W is not a multiple of 4, the last tiles hang over the edge and see zeros.
  */
 
-typedef long Index;
+#include "vectors.h"
 
-/* A vector of the processor has LANES values. The sums of a product that fit into registers: TALL rows of WIDE vectors,
- * or SHORT rows of one; MOST is the larger number of rows. */
+/* The sums of a product that fit into registers: TALL rows of WIDE vectors, or SHORT rows of one; MOST is the larger
+ * number of rows. */
 #if defined(__AVX512F__)
-enum { LANES = 16, TALL = 12, WIDE = 2, SHORT = 8, MOST = TALL };
-#elif defined(__AVX__)
-enum { LANES = 8, TALL = 6, WIDE = 2, SHORT = 8, MOST = SHORT };
+enum { TALL = 12, WIDE = 2, SHORT = 8, MOST = TALL };
 #else
-enum { LANES = 4, TALL = 6, WIDE = 2, SHORT = 8, MOST = SHORT };
+enum { TALL = 6, WIDE = 2, SHORT = 8, MOST = SHORT };
 #endif
 
 int lanes(void) { return LANES; }
-
-typedef float Vector __attribute__((vector_size(4 * LANES)));
-typedef Vector Anywhere __attribute__((aligned(4), may_alias)); /* in memory */
-typedef double Doubles __attribute__((vector_size(8 * LANES)));
-
-static inline Vector load(const float *from) { return *(const Anywhere *)from; }
-static inline void store(float *to, Vector value) { *(Anywhere *)to = value; }
 
 /* ------------------------------------------------------------ one dimension
  *
@@ -127,6 +118,11 @@ static inline int within(Window w, Index H, Index W) {
     for (Index i = 0; i < (size); i++)                                                                             \
         for (Index j = 0; j < (size); j++)
 
+/* A processor does not foresee the rows of a tile, which are far apart in memory: ask for the pixels of the tile below
+ * (or of the next image), or for those to be written in the next tile. Asking for what is not there does no harm. */
+#define FORESEE_BELOW(pixel, W, C) __builtin_prefetch((pixel) + 4 * (W) * (C), 0, 2)
+#define FORESEE_WRITING(pixel, C) __builtin_prefetch((pixel) + 4 * (C), 1)
+
 static void spread(const float *d, float *V, Index n, Index H, Index W, Index C, Index T) {
     FOR_EACH_TILE(n, H, W) {
         Window seen = {4 * y - 1, 4 * x - 1, 6, 6};
@@ -136,7 +132,9 @@ static void spread(const float *d, float *V, Index n, Index H, Index W, Index C,
             Vector in[36], half[36], out[6];
             FOR_EACH_PIXEL(i, j, 6) {
                 int there = whole || within((Window){seen.row + i, seen.column + j, 1, 1}, H, W);
-                in[6 * i + j] = there ? load(corner + (i * W + j) * C + c) : (Vector){0};
+                const float *pixel = corner + (i * W + j) * C + c;
+                in[6 * i + j] = there ? load(pixel) : (Vector){0};
+                if (i > 1 && j > 0 && j < 5) FORESEE_BELOW(pixel, W, C); /* the others belong to other tiles too */
             }
             for (Index j = 0; j < 6; j++) times_Bt(in + j, 6, half + j, 6);
             for (Index i = 0; i < 6; i++) {
@@ -183,9 +181,11 @@ static void collect(const float *M, const float *bias, float *Y, Index n, Index 
             }
             for (Index i = 0; i < 4; i++) {
                 times_At(half + 6 * i, 1, out, 1);
-                for (Index j = 0; j < 4; j++)
-                    if (whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W))
-                        store(corner + (i * W + j) * C + c, out[j] + shift);
+                for (Index j = 0; j < 4; j++) {
+                    float *pixel = corner + (i * W + j) * C + c;
+                    if (whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W)) store(pixel, out[j] + shift);
+                    FORESEE_WRITING(pixel, C);
+                }
             }
         }
     }
@@ -200,7 +200,9 @@ static void distribute(const float *Y, float *M, Index n, Index H, Index W, Inde
             Vector in[16], half[24], out[6];
             FOR_EACH_PIXEL(i, j, 4) {
                 int there = whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W);
-                in[4 * i + j] = there ? load(corner + (i * W + j) * C + c) : (Vector){0};
+                const float *pixel = corner + (i * W + j) * C + c;
+                in[4 * i + j] = there ? load(pixel) : (Vector){0};
+                FORESEE_BELOW(pixel, W, C);
             }
             for (Index j = 0; j < 4; j++) times_A(in + j, 4, half + j, 4);
             for (Index i = 0; i < 6; i++) {
@@ -212,9 +214,6 @@ static void distribute(const float *Y, float *M, Index n, Index H, Index W, Inde
 }
 
 /* ------------------------------------------------------------ 36 matrix products */
-
-#define UNROLLED _Pragma("GCC unroll 16") for
-#define INLINED static inline __attribute__((always_inline))
 
 typedef struct { const float *at; Index row, column, next; } Left; /* steps between entries and between matrices */
 typedef struct { const float *at; Index row, next; } Right;        /* columns are neighbours */
