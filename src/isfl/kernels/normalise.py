@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from isfl.kernels.library import as_images, call
+from isfl.kernels.library import as_images, call, in_large_pages
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Normalise(torch.autograd.Function):
         ctx.pool = pool
         n, height, width, channels = images.shape
         shape = (n, channels, height // 2, width // 2) if pool else (n, channels, height, width)
-        out = torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
+        out = in_large_pages(torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last))
         call("normalise_pool" if pool else "normalise", images, line[0], line[1], out, *_sizes(images, pool))
         return out
 
@@ -77,7 +77,7 @@ class _Normalise(torch.autograd.Function):
         pixels = images.numel() // images.shape[3]
         table[3] = line[0] * inverse.square() * products / -pixels
         table[4] = line[0] * sums / -pixels
-        out = torch.empty_like(images)
+        out = in_large_pages(torch.empty_like(images))
         call("normalise_pool_gradient" if ctx.pool else "normalise_gradient", gradients, images, table, out, *sizes)
         return out.permute(0, 3, 1, 2), (products * inverse).float(), sums.float(), None, None, None
 

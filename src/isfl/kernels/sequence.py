@@ -1,4 +1,5 @@
-"""An `nn.Sequential` that computes BatchNorm, ReLU and 2x2 max-pooling in one pass over memory while it trains."""
+"""An `nn.Sequential` that reads memory once for neighbouring layers: BatchNorm, ReLU and 2x2 max-pooling while it
+trains, and also the convolution before them while it evaluates without gradients."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from isfl.kernels.library import CHANNELS, available, takes
+from isfl.kernels import tiles
+from isfl.kernels.layer import FastConv2d
+from isfl.kernels.library import CHANNELS, as_images, available, takes
 from isfl.kernels.normalise import normalise
+from isfl.kernels.tiles import Then
 
 
 class FastSequential(nn.Sequential):
@@ -18,39 +22,35 @@ class FastSequential(nn.Sequential):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        layers, at = list(self), 0
-        while at < len(layers):
-            length = _fused(layers[at : at + 3], input)
-            if length:
-                norm = layers[at]
-                assert isinstance(norm, nn.BatchNorm2d)
-                input = _normalised(norm, input, pool=length == 3)
-            else:
-                input = layers[at](input)
-            at += max(1, length)
+        layers = list(self)
+        while layers:
+            input, done = _step(layers, input)
+            layers = layers[done:]
         return input
 
 
-def _fused(layers: Sequence[nn.Module], input: Tensor) -> int:
-    """Return how many of these layers are computed as one: three with pooling, two without, or none."""
-    norm = layers[0]
-    if type(norm) is not nn.BatchNorm2d or not _trains(norm, input):
-        return 0
-    kinds = [type(layer) for layer in layers[1:]]
-    pooled = {nn.ReLU, nn.MaxPool2d} == set(kinds) and all(map(_halves, layers[1:])) and min(input.shape[2:]) > 1
-    length = 3 if pooled else 2 if kinds[:1] == [nn.ReLU] else 0
-    return 0 if any(map(touched, layers[:length])) else length
+def _step(layers: Sequence[nn.Module], input: Tensor) -> tuple[Tensor, int]:
+    """Return the result of the first layer, or of the first few, and of how many."""
+    first = layers[0]
+    if type(first) is nn.BatchNorm2d and first.training and _normalises(first, input):
+        then, length = _then(layers[1:], input)
+        if then is not Then.NOTHING and not touched(first):
+            return _normalised(first, input, then is Then.RELU_AND_POOL), 1 + length
+    if type(first) in (nn.Conv2d, FastConv2d) and len(layers) > 1 and not torch.is_grad_enabled():
+        norm = layers[1]
+        if type(norm) is nn.BatchNorm2d and not norm.training and _foldable(first, norm, input):
+            return _folded(first, norm, layers[2:], input)
+    return first(input), 1
 
 
-def _trains(norm: nn.BatchNorm2d, input: Tensor) -> bool:
-    """Return whether the layer normalises this batch by its own statistics, and the compiled functions take it."""
-    if not norm.training or norm.weight is None or norm.bias is None or norm.running_mean is None:
-        return False
-    assert norm.running_var is not None
-    batch = input.dim() == 4 and input.shape[1] == norm.num_features and norm.num_features % CHANNELS == 0
-    several = batch and input.numel() > norm.num_features
-    fits = several and takes(input, norm.weight, norm.bias, norm.running_mean, norm.running_var)
-    return fits and not torch.is_autocast_enabled("cpu")
+def _then(layers: Sequence[nn.Module], input: Tensor) -> tuple[Then, int]:
+    """Return what these layers do behind a BatchNorm that can be done with it, and how many layers that is."""
+    kinds = [type(layer) for layer in layers[:2]]
+    pooled = {nn.ReLU, nn.MaxPool2d} == set(kinds) and all(map(_halves, layers[:2])) and min(input.shape[2:]) > 1
+    then, length = (
+        (Then.RELU_AND_POOL, 2) if pooled else (Then.RELU, 1) if kinds[:1] == [nn.ReLU] else (Then.NOTHING, 0)
+    )
+    return (Then.NOTHING, 0) if any(map(touched, layers[:length])) else (then, length)
 
 
 def _halves(layer: nn.Module) -> bool:
@@ -68,6 +68,19 @@ def touched(module: nn.Module) -> bool:
     return any(hooks) or not {"forward", "_conv_forward"}.isdisjoint(vars(module))
 
 
+# ------------------------------------------------------------ training
+
+
+def _normalises(norm: nn.BatchNorm2d, input: Tensor) -> bool:
+    """Return whether the compiled functions take this batch, and the layer has all that they compute with."""
+    if norm.weight is None or norm.bias is None or norm.running_mean is None or norm.running_var is None:
+        return False
+    batch = input.dim() == 4 and input.shape[1] == norm.num_features and norm.num_features % CHANNELS == 0
+    several = batch and input.numel() > norm.num_features
+    fits = several and takes(input, norm.weight, norm.bias, norm.running_mean, norm.running_var)
+    return fits and not torch.is_autocast_enabled("cpu")
+
+
 def _normalised(norm: nn.BatchNorm2d, input: Tensor, pool: bool) -> Tensor:
     """Return the result and update the running statistics, as `nn.BatchNorm2d` does."""
     result, found = normalise(input, norm.weight, norm.bias, norm.eps, pool)
@@ -81,6 +94,33 @@ def _normalised(norm: nn.BatchNorm2d, input: Tensor, pool: bool) -> Tensor:
         for running, value in ((norm.running_mean, found.mean), (norm.running_var, found.unbiased)):
             running.copy_(torch.lerp(running.double(), value, factor or 0.0))
     return result
+
+
+# ------------------------------------------------------------ evaluation
+
+
+def _foldable(layer: nn.Module, norm: nn.BatchNorm2d, input: Tensor) -> bool:
+    """Return whether the norm has fixed statistics of the layer's outputs, and these are float32 on the CPU."""
+    if norm.running_mean is None or norm.running_var is None or touched(layer) or touched(norm):
+        return False
+    assert isinstance(layer, nn.Conv2d)
+    fits = takes(input, norm.running_mean, norm.running_var, *layer.parameters(), *norm.parameters())
+    return fits and norm.num_features == layer.out_channels and not torch.is_autocast_enabled("cpu")
+
+
+def _folded(layer: nn.Module, norm: nn.BatchNorm2d, after: Sequence[nn.Module], input: Tensor) -> tuple[Tensor, int]:
+    """Return the convolution with the norm folded into it, and with what comes after in the same pass if it can be."""
+    assert isinstance(layer, nn.Conv2d) and norm.running_mean is not None and norm.running_var is not None
+    scale = torch.rsqrt(norm.running_var.double() + norm.eps)
+    if norm.weight is not None:
+        scale = scale * norm.weight
+    bias = -norm.running_mean if layer.bias is None else layer.bias - norm.running_mean
+    bias = (bias * scale if norm.bias is None else bias * scale + norm.bias).float()
+    weight = (layer.weight * scale.view(-1, 1, 1, 1)).float()
+    if isinstance(layer, FastConv2d) and layer.compiled(input, weight, bias):
+        then, length = _then(after, input)
+        return tiles.forward(as_images(input), weight, bias, then), 2 + length
+    return layer._conv_forward(input, weight, bias), 2
 
 
 def with_fast_sequences(model: nn.Module) -> nn.Module:

@@ -168,17 +168,23 @@ static void gather_add(const float *V, float *d, Index n, Index H, Index W, Inde
     }
 }
 
+/* The 4x4 outputs of a tile, for one vector of channels; half of the transform has been made. */
+INLINED void collect_half(const float *M, Index tile, Index C, Index T, Index c, Vector *half) {
+    for (Index j = 0; j < 6; j++) {
+        Vector in[6];
+        for (Index i = 0; i < 6; i++) in[i] = load(M + ((6 * i + j) * T + tile) * C + c);
+        times_At(in, 1, half + j, 6);
+    }
+}
+
 static void collect(const float *M, const float *bias, float *Y, Index n, Index H, Index W, Index C, Index T) {
     FOR_EACH_TILE(n, H, W) {
         Window made = {4 * y, 4 * x, 4, 4};
         int whole = within(made, H, W);
         float *corner = Y + ((image * H + made.row) * W + made.column) * C;
         for (Index c = 0; c < C; c += LANES) {
-            Vector in[6], half[24], out[4], shift = bias ? load(bias + c) : (Vector){0};
-            for (Index j = 0; j < 6; j++) {
-                for (Index i = 0; i < 6; i++) in[i] = load(M + ((6 * i + j) * T + tile) * C + c);
-                times_At(in, 1, half + j, 6);
-            }
+            Vector half[24], out[4], shift = bias ? load(bias + c) : (Vector){0};
+            collect_half(M, tile, C, T, c, half);
             for (Index i = 0; i < 4; i++) {
                 times_At(half + 6 * i, 1, out, 1);
                 for (Index j = 0; j < 4; j++) {
@@ -186,6 +192,33 @@ static void collect(const float *M, const float *bias, float *Y, Index n, Index 
                     if (whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W)) store(pixel, out[j] + shift);
                     FORESEE_WRITING(pixel, C);
                 }
+            }
+        }
+    }
+}
+
+/* As collect, then max(y, 0), then, with cells of 2x2 pixels (`cell` 2, not 1), the largest of each: Y is
+ * (n, H / cell, W / cell, C). A row or column that is left over belongs to no cell. */
+INLINED void collect_relu(const int cell, const float *M, const float *bias, float *Y, Index n, Index H, Index W,
+                          Index C, Index T) {
+    const int cells = 4 / cell;
+    Index rows = H / cell, columns = W / cell;
+    FOR_EACH_TILE(n, H, W) {
+        float *corner = Y + ((image * rows + cells * y) * columns + cells * x) * C;
+        for (Index c = 0; c < C; c += LANES) {
+            Vector half[24], out[16], shift = load(bias + c);
+            collect_half(M, tile, C, T, c, half);
+            for (Index i = 0; i < 4; i++) times_At(half + 6 * i, 1, out + 4 * i, 1);
+            UNROLLED (int i = 0; i < cells; i++) UNROLLED (int j = 0; j < cells; j++) {
+                Vector best = out[cell * (4 * i + j)];
+                UNROLLED (int k = 1; k < cell * cell; k++) {
+                    Vector other = out[cell * (4 * i + j) + k / cell * 4 + k % cell];
+                    best = either(~(other <= best), other, best); /* NaN wins */
+                }
+                best += shift;
+                if (cells * y + i < rows && cells * x + j < columns)
+                    store(corner + (i * columns + j) * C + c, only(~(best <= 0), best));
+                FORESEE_WRITING(corner + (i * columns + j) * C + c, C);
             }
         }
     }
@@ -307,15 +340,23 @@ static inline Index room(Index together, Index H, Index W) { return (together * 
 #define FOR_SOME_IMAGES(n, together)                                                                               \
     for (Index first = 0, some; some = (n) - first < (together) ? (n) - first : (together), first < (n); first += some)
 
+/* What is done to the outputs: nothing, max(y, 0), or the largest of that in each cell of 2x2 pixels. The latter two
+ * need a bias. */
+enum { NOTHING, RELU, RELU_AND_POOL };
+
 void forward(const float *x, const float *g, const float *bias, float *y, float *scratch, Index O, Index C, Index g_O,
-             Index g_C, Index g_down, Index g_right, Index n, Index H, Index W, Index together) {
+             Index g_C, Index g_down, Index g_right, Index n, Index H, Index W, Index together, Index then) {
+    Index pixels = then == RELU_AND_POOL ? (H / 2) * (W / 2) : H * W;
     Index T = room(together, H, W), each = tiles_along(H) * tiles_along(W);
     float *U = scratch, *V = U + 36 * apart(C, O), *M = V + 36 * T * C;
     spread_weights(g, (Steps){g_C, g_O, g_down, g_right}, U, C, O);
     FOR_SOME_IMAGES(n, together) {
         spread(x + first * H * W * C, V, some, H, W, C, T);
         products(some * each, C, O, (Left){V, C, 1, T * C}, (Right){U, O, apart(C, O)}, (Result){M, O, T * O}, 0);
-        collect(M, bias, y + first * H * W * O, some, H, W, O, T);
+        float *to = y + first * pixels * O;
+        if (then == NOTHING) collect(M, bias, to, some, H, W, O, T);
+        else if (then == RELU) collect_relu(1, M, bias, to, some, H, W, O, T);
+        else collect_relu(2, M, bias, to, some, H, W, O, T);
     }
 }
 
