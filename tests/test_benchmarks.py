@@ -220,9 +220,10 @@ def test_augmentation_must_take_less_than_a_twentieth_of_a_step() -> None:
     assert "0.050 of a training step at width 0.5" in line
 
 
-def test_compiled_layers_must_take_at_most_half_of_torchs_time() -> None:
-    assert steps.missed({"training": 0.5, "evaluation": 0.1}) == []
-    assert steps.missed({"training": 0.51, "evaluation": 0.1}) == ["training: 0.51 of torch's time; at most 0.5 is due"]
+def test_compiled_layers_must_take_little_more_than_half_of_torchs_time() -> None:
+    assert steps.missed({"training": 0.55, "evaluation": 0.1}) == []
+    (line,) = steps.missed({"training": 0.56, "evaluation": 0.1})
+    assert line == "training: 0.56 of torch's time; at most 0.55 is due"
 
 
 def test_every_part_is_a_module_that_measures() -> None:
