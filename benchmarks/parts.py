@@ -67,6 +67,7 @@ PARTS = {
     "crowd": Part(_module("crowd")),
     "startup": Part(_module("startup")),
     "convolutions": Part(_module("convolutions")),
+    "steps": Part(_module("steps")),
     "augmentation": Part(_module("augmentation")),
     "lipschitz": Part(_module("lipschitz")),
     "price": Part(_module("price")),

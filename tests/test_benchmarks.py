@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from benchmarks import augmentation, data, peers, run
+from benchmarks import augmentation, data, peers, run, steps
 from benchmarks.bars import judge, summarise
 from benchmarks.contest import Contestant, Round, Visit, contest, environment, visit
 from benchmarks.environments import InstallError, Peer
@@ -218,6 +218,12 @@ def test_augmentation_must_take_less_than_a_twentieth_of_a_step() -> None:
     assert augmentation.missed({1.0: 0.049, 0.5: 0.0}) == []
     (line,) = augmentation.missed({1.0: 0.01, 0.5: 0.05})
     assert "0.050 of a training step at width 0.5" in line
+
+
+def test_compiled_layers_must_take_little_more_than_half_of_torchs_time() -> None:
+    assert steps.missed({"training": 0.55, "evaluation": 0.1}) == []
+    (line,) = steps.missed({"training": 0.56, "evaluation": 0.1})
+    assert line == "training: 0.56 of torch's time; at most 0.55 is due"
 
 
 def test_every_part_is_a_module_that_measures() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import mmap
 import os
 import pickle
 import platform
@@ -208,11 +209,25 @@ def test_parameters_may_lie_anywhere_in_memory() -> None:
 # ------------------------------------------------------------ memory
 
 
+@pytest.mark.skipif(library._ADVISE is None, reason="the system has no large pages to ask for")
+def test_only_whole_pages_of_large_tensors_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(library, "_ADVISE", lambda start, length, _: asked.append((start.value, length.value)))
+    library.in_large_pages(torch.empty(1000))
+    tensor = torch.empty((library.LARGE >> 2) + 5000)[1:]
+    assert library.in_large_pages(tensor) is tensor
+    ((start, length),) = asked
+    first, last = tensor.data_ptr(), tensor.data_ptr() + 4 * tensor.numel()
+    assert start % mmap.PAGESIZE == length % mmap.PAGESIZE == 0
+    assert first <= start < first + mmap.PAGESIZE and last - mmap.PAGESIZE < start + length <= last
+
+
 PROBE = """
     import torch
     import torch.nn.functional as F
     from isfl.kernels import compiler, library, tiles
     from isfl.kernels.convolve import convolve
+    from isfl.kernels.normalise import normalise
 
     compiler.FLAGS = (*compiler.FLAGS, {flags})
     tiles._scratch = lambda size: torch.empty(size - {short})
@@ -229,6 +244,10 @@ PROBE = """
             truth = torch.autograd.grad((F.conv2d(*doubles, padding=1) ** 2).sum(), doubles)
             for one, other in zip(found, truth):
                 assert float((one - other).abs().max()) <= 1e-4 * float(other.abs().max())
+            plain = F.conv2d(*doubles, padding=1).detach().relu()
+            for then, expected in ((1, plain), *([(2, F.max_pool2d(plain, 2))] if min(height, width) > 1 else [])):
+                done = tiles.forward(images, leaves[1].detach(), leaves[2].detach(), tiles.Then(then))
+                assert done.shape == expected.shape and float((done - expected).abs().max()) <= 1e-3
             for scale in (None, torch.randn(o)):
                 blocks = tiles.weight_gradients(gradients, images, scale)
                 assert float(tiles.squared_differences(gradients, images, blocks, scale).max()) == 0.0
@@ -238,6 +257,17 @@ PROBE = """
             sums, products = tiles.channel_sums(gradients, values, shift)
             assert torch.allclose(sums, gradients.sum((1, 2)), atol=1e-4)
             assert torch.allclose(products, (gradients * (values - shift)).sum((1, 2)), atol=1e-3)
+    for channels, height, width in ((16, 1, 2), (32, 5, 7), (48, 6, 3), (64, 19, 14)):
+        for pool in (False, height > 1):
+            x = torch.randn(3, channels, height, width).contiguous(memory_format=torch.channels_last)
+            leaves = [x, torch.randn(channels), torch.randn(channels)]
+            doubles = [leaf.double().requires_grad_() for leaf in leaves]
+            found, _ = normalise(*(leaf.requires_grad_() for leaf in leaves), 1e-5, pool)
+            truth = F.relu(F.batch_norm(doubles[0], None, None, *doubles[1:], training=True, eps=1e-5))
+            truth = F.max_pool2d(truth, 2) if pool else truth
+            ours = torch.autograd.grad(found.square().sum(), leaves)
+            for one, other in zip((found, *ours), (truth, *torch.autograd.grad(truth.square().sum(), doubles))):
+                assert float((one - other).abs().max()) <= 1e-4 * float(other.abs().max())
     print("lanes", library.lanes())
 """
 

@@ -14,8 +14,9 @@ from isfl.data.dataset import Dataset
 from isfl.smoothness.models import evaluation_mode
 from isfl.theory.arrays import Array
 
-BATCH = 500
-"""Samples per forward pass; part of a result's last bits."""
+BATCH = 125
+"""Samples per forward pass; part of a result's last bits. Larger ones would need fresh memory for each layer, which
+costs more than it saves."""
 
 
 @dataclass(frozen=True)

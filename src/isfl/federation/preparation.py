@@ -10,7 +10,7 @@ from torch import nn
 
 from isfl.federation.normalization import with_group_norm
 from isfl.federation.settings import Settings
-from isfl.kernels import suits, why_unavailable, with_fast_convolutions
+from isfl.kernels import suits, why_unavailable, with_fast_convolutions, with_fast_sequences
 
 
 def prepared(model: nn.Module, settings: Settings) -> nn.Module:
@@ -28,7 +28,7 @@ def prepared(model: nn.Module, settings: Settings) -> nn.Module:
             assert_never(settings.training.batchnorm)
     match settings.training.convolutions:
         case "fast":
-            model = with_fast_convolutions(model)
+            model = with_fast_sequences(with_fast_convolutions(model))
         case "torch":
             pass
         case _:

@@ -51,8 +51,9 @@ class Training(Part):
     )
     convolutions: Literal["fast", "torch"] = Field(
         "fast",
-        description="3x3 convolutions on a CPU: with fewer multiplications, compiled when first used "
-        "(as torch does them where there is no C compiler), or always as torch does them",
+        description="3x3 convolutions on a CPU: with fewer multiplications, compiled when first used, and BatchNorm in "
+        "training in one pass with ReLU and pooling (as torch does them where there is no C compiler); or all as torch "
+        "does them",
     )
 
     @model_validator(mode="after")

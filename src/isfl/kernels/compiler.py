@@ -27,7 +27,10 @@ class CompilerError(Exception):
 
 
 def compiled(sources: Sequence[Path]) -> ctypes.CDLL:
-    """Return the library of some C files; raise a `CompilerError` if it cannot be compiled or loaded."""
+    """Return the library of some C files; raise a `CompilerError` if it cannot be compiled or loaded.
+
+    Headers among the files are part of the fingerprint only.
+    """
     compiler = compiler_path()
     if compiler is None:
         raise CompilerError(f"no C compiler found (tried $CC, {', '.join(NAMES)})")
@@ -48,7 +51,7 @@ def _library(sources: Sequence[Path], compiler: str) -> ctypes.CDLL:
             return ctypes.CDLL(str(kept))
     with tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
         fresh = Path(scratch) / kept.name
-        command = [compiler, *FLAGS, *map(str, sources), "-o", str(fresh)]
+        command = [compiler, *FLAGS, *(str(source) for source in sources if source.suffix == ".c"), "-o", str(fresh)]
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
         with suppress(OSError):  # not kept: the next process compiles it again
             kept.parent.mkdir(parents=True, exist_ok=True)

@@ -13,9 +13,14 @@ class FastConv2d(nn.Conv2d):
     """The same parameters, names and, except for rounding, results as `nn.Conv2d`, which it falls back to."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if self.compiled(input, weight, bias):
+            return convolve(input, weight, bias)
+        return super()._conv_forward(input, weight, bias)
+
+    def compiled(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        """Return whether the compiled convolution takes these."""
         parameters = (weight,) if bias is None else (weight, bias)
-        fast = self.in_channels % CHANNELS == 0 and self.tileable(input) and takes(*parameters)
-        return convolve(input, weight, bias) if fast else super()._conv_forward(input, weight, bias)
+        return self.in_channels % CHANNELS == 0 and self.tileable(input) and takes(*parameters)
 
     def tileable(self, input: Tensor) -> bool:
         """Return whether this is a batch of float32 images on the CPU that can be cut into tiles.

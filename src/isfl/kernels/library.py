@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from functools import cache
 from pathlib import Path
 
@@ -14,12 +15,24 @@ from isfl.kernels.compiler import CompilerError, compiled
 CHANNELS = 16
 """Numbers of channels must be multiples of this, the length of the longest vectors of any processor."""
 
+LARGE = 16 << 20
+"""Bytes from which on a block of memory is usually fresh: the C library returns it to the system when it is free."""
+
+_ADVISE = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUGEPAGE") else None
+
 _SIGNATURES = {
-    "forward": (5, 10),
+    "forward": (5, 11),
     "backward": (7, 10),
     "weight_gradients": (5, 5),
     "squared_differences": (6, 5),
     "channel_sums": (5, 3),
+    "moments": (4, 2),
+    "normalise": (4, 2),
+    "normalise_pool": (4, 4),
+    "gradient_sums": (5, 2),
+    "pool_gradient_sums": (5, 4),
+    "normalise_gradient": (4, 2),
+    "normalise_pool_gradient": (4, 4),
 }
 """How many pointers and how many sizes each function takes."""
 
@@ -27,7 +40,7 @@ _SIGNATURES = {
 @cache
 def _library() -> ctypes.CDLL | CompilerError:
     try:
-        library = compiled(sorted(Path(__file__).parent.glob("*.c")))
+        library = compiled(sorted(Path(__file__).parent.glob("*.[ch]")))
     except CompilerError as error:
         return error
     for name, (pointers, sizes) in _SIGNATURES.items():
@@ -63,6 +76,19 @@ def call(name: str, *arguments: Tensor | int | None) -> None:
     file says.
     """
     getattr(_surely(), name)(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
+
+
+def in_large_pages(tensor: Tensor) -> Tensor:
+    """Return the tensor; if it is large, the system is asked to back its memory with large pages.
+
+    Fresh memory costs a page fault for every 4 KB otherwise. A system that refuses does no harm.
+    """
+    size = tensor.numel() * tensor.element_size()
+    if _ADVISE is not None and size >= LARGE:
+        start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (tensor.data_ptr() + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
+        _ADVISE(ctypes.c_void_p(start), ctypes.c_size_t(length), ctypes.c_int(mmap.MADV_HUGEPAGE))
+    return tensor
 
 
 def _surely() -> ctypes.CDLL:

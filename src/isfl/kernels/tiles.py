@@ -6,24 +6,37 @@ Tensors are float32, images contiguous as (n, H, W, C), weights (O, C, 3, 3).
 from __future__ import annotations
 
 import threading
+from enum import IntEnum
 
 import torch
 from torch import Tensor
 
-from isfl.kernels.library import block_rows, call, lanes
+from isfl.kernels.library import block_rows, call, in_large_pages, lanes
 
-CACHED = 2 << 20
+CACHED = 1 << 20
 """Bytes of transformed tiles that are processed at a time. Sizes alone decide which images are processed together, so
 all processes get the same bits."""
 
 
-def forward(images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the convolution, (n, O, H, W), with channels last; not a view, which autograd users would copy."""
+class Then(IntEnum):
+    """What is done to the outputs of a convolution in the same pass; the C file knows the numbers."""
+
+    NOTHING = 0
+    RELU = 1
+    RELU_AND_POOL = 2
+
+
+def forward(images: Tensor, weight: Tensor, bias: Tensor | None, then: Then = Then.NOTHING) -> Tensor:
+    """Return the convolution, (n, O, H, W), with channels last; not a view, which autograd users would copy.
+
+    ReLU needs a bias. Pooling takes the largest of each 2x2 pixels.
+    """
     n, height, width, _ = images.shape
-    size = (n, len(weight), height, width)
-    out = torch.empty(size, dtype=images.dtype, device=images.device, memory_format=torch.channels_last)
+    cell = 2 if then is Then.RELU_AND_POOL else 1
+    size = (n, len(weight), height // cell, width // cell)
+    out = in_large_pages(torch.empty(size, dtype=images.dtype, device=images.device, memory_format=torch.channels_last))
     together, scratch = _together(images, weight)
-    call("forward", images, weight, bias, out, scratch, *_weight(weight), n, height, width, together)
+    call("forward", images, weight, bias, out, scratch, *_weight(weight), n, height, width, together, then)
     return out
 
 
@@ -32,7 +45,7 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of images, weights and bias from the gradients at the outputs, (n, H, W, O)."""
     outputs, inputs = weight.shape[:2]
-    dimages = torch.empty_like(images) if for_images else None
+    dimages = in_large_pages(torch.empty_like(images)) if for_images else None
     dweight = weight.new_empty(9, inputs, outputs) if for_weight else None
     dbias = weight.new_zeros(outputs) if for_weight else None
     together, scratch = _together(images, weight)

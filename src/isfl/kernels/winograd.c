@@ -15,26 +15,17 @@
  * C is a multiple of LANES. Where H or W is not a multiple of 4, the last tiles hang over the edge and see zeros.
  */
 
-typedef long Index;
+#include "vectors.h"
 
-/* A vector of the processor has LANES values. The sums of a product that fit into registers: TALL rows of WIDE vectors,
- * or SHORT rows of one; MOST is the larger number of rows. */
+/* The sums of a product that fit into registers: TALL rows of WIDE vectors, or SHORT rows of one; MOST is the larger
+ * number of rows. */
 #if defined(__AVX512F__)
-enum { LANES = 16, TALL = 12, WIDE = 2, SHORT = 8, MOST = TALL };
-#elif defined(__AVX__)
-enum { LANES = 8, TALL = 6, WIDE = 2, SHORT = 8, MOST = SHORT };
+enum { TALL = 12, WIDE = 2, SHORT = 8, MOST = TALL };
 #else
-enum { LANES = 4, TALL = 6, WIDE = 2, SHORT = 8, MOST = SHORT };
+enum { TALL = 6, WIDE = 2, SHORT = 8, MOST = SHORT };
 #endif
 
 int lanes(void) { return LANES; }
-
-typedef float Vector __attribute__((vector_size(4 * LANES)));
-typedef Vector Anywhere __attribute__((aligned(4), may_alias)); /* in memory */
-typedef double Doubles __attribute__((vector_size(8 * LANES)));
-
-static inline Vector load(const float *from) { return *(const Anywhere *)from; }
-static inline void store(float *to, Vector value) { *(Anywhere *)to = value; }
 
 /* ------------------------------------------------------------ one dimension
  *
@@ -127,6 +118,11 @@ static inline int within(Window w, Index H, Index W) {
     for (Index i = 0; i < (size); i++)                                                                             \
         for (Index j = 0; j < (size); j++)
 
+/* A processor does not foresee the rows of a tile, which are far apart in memory: ask for the pixels of the tile below
+ * (or of the next image), or for those to be written in the next tile. Asking for what is not there does no harm. */
+#define FORESEE_BELOW(pixel, W, C) __builtin_prefetch((pixel) + 4 * (W) * (C), 0, 2)
+#define FORESEE_WRITING(pixel, C) __builtin_prefetch((pixel) + 4 * (C), 1)
+
 static void spread(const float *d, float *V, Index n, Index H, Index W, Index C, Index T) {
     FOR_EACH_TILE(n, H, W) {
         Window seen = {4 * y - 1, 4 * x - 1, 6, 6};
@@ -136,7 +132,9 @@ static void spread(const float *d, float *V, Index n, Index H, Index W, Index C,
             Vector in[36], half[36], out[6];
             FOR_EACH_PIXEL(i, j, 6) {
                 int there = whole || within((Window){seen.row + i, seen.column + j, 1, 1}, H, W);
-                in[6 * i + j] = there ? load(corner + (i * W + j) * C + c) : (Vector){0};
+                const float *pixel = corner + (i * W + j) * C + c;
+                in[6 * i + j] = there ? load(pixel) : (Vector){0};
+                if (i > 1 && j > 0 && j < 5) FORESEE_BELOW(pixel, W, C); /* the others belong to other tiles too */
             }
             for (Index j = 0; j < 6; j++) times_Bt(in + j, 6, half + j, 6);
             for (Index i = 0; i < 6; i++) {
@@ -170,22 +168,57 @@ static void gather_add(const float *V, float *d, Index n, Index H, Index W, Inde
     }
 }
 
+/* The 4x4 outputs of a tile, for one vector of channels; half of the transform has been made. */
+INLINED void collect_half(const float *M, Index tile, Index C, Index T, Index c, Vector *half) {
+    for (Index j = 0; j < 6; j++) {
+        Vector in[6];
+        for (Index i = 0; i < 6; i++) in[i] = load(M + ((6 * i + j) * T + tile) * C + c);
+        times_At(in, 1, half + j, 6);
+    }
+}
+
 static void collect(const float *M, const float *bias, float *Y, Index n, Index H, Index W, Index C, Index T) {
     FOR_EACH_TILE(n, H, W) {
         Window made = {4 * y, 4 * x, 4, 4};
         int whole = within(made, H, W);
         float *corner = Y + ((image * H + made.row) * W + made.column) * C;
         for (Index c = 0; c < C; c += LANES) {
-            Vector in[6], half[24], out[4], shift = bias ? load(bias + c) : (Vector){0};
-            for (Index j = 0; j < 6; j++) {
-                for (Index i = 0; i < 6; i++) in[i] = load(M + ((6 * i + j) * T + tile) * C + c);
-                times_At(in, 1, half + j, 6);
-            }
+            Vector half[24], out[4], shift = bias ? load(bias + c) : (Vector){0};
+            collect_half(M, tile, C, T, c, half);
             for (Index i = 0; i < 4; i++) {
                 times_At(half + 6 * i, 1, out, 1);
-                for (Index j = 0; j < 4; j++)
-                    if (whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W))
-                        store(corner + (i * W + j) * C + c, out[j] + shift);
+                for (Index j = 0; j < 4; j++) {
+                    float *pixel = corner + (i * W + j) * C + c;
+                    if (whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W)) store(pixel, out[j] + shift);
+                    FORESEE_WRITING(pixel, C);
+                }
+            }
+        }
+    }
+}
+
+/* As collect, then max(y, 0), then, with cells of 2x2 pixels (`cell` 2, not 1), the largest of each: Y is
+ * (n, H / cell, W / cell, C). A row or column that is left over belongs to no cell. */
+INLINED void collect_relu(const int cell, const float *M, const float *bias, float *Y, Index n, Index H, Index W,
+                          Index C, Index T) {
+    const int cells = 4 / cell;
+    Index rows = H / cell, columns = W / cell;
+    FOR_EACH_TILE(n, H, W) {
+        float *corner = Y + ((image * rows + cells * y) * columns + cells * x) * C;
+        for (Index c = 0; c < C; c += LANES) {
+            Vector half[24], out[16], shift = load(bias + c);
+            collect_half(M, tile, C, T, c, half);
+            for (Index i = 0; i < 4; i++) times_At(half + 6 * i, 1, out + 4 * i, 1);
+            UNROLLED (int i = 0; i < cells; i++) UNROLLED (int j = 0; j < cells; j++) {
+                Vector best = out[cell * (4 * i + j)];
+                UNROLLED (int k = 1; k < cell * cell; k++) {
+                    Vector other = out[cell * (4 * i + j) + k / cell * 4 + k % cell];
+                    best = either(~(other <= best), other, best); /* NaN wins */
+                }
+                best += shift;
+                if (cells * y + i < rows && cells * x + j < columns)
+                    store(corner + (i * columns + j) * C + c, only(~(best <= 0), best));
+                FORESEE_WRITING(corner + (i * columns + j) * C + c, C);
             }
         }
     }
@@ -200,7 +233,9 @@ static void distribute(const float *Y, float *M, Index n, Index H, Index W, Inde
             Vector in[16], half[24], out[6];
             FOR_EACH_PIXEL(i, j, 4) {
                 int there = whole || within((Window){made.row + i, made.column + j, 1, 1}, H, W);
-                in[4 * i + j] = there ? load(corner + (i * W + j) * C + c) : (Vector){0};
+                const float *pixel = corner + (i * W + j) * C + c;
+                in[4 * i + j] = there ? load(pixel) : (Vector){0};
+                FORESEE_BELOW(pixel, W, C);
             }
             for (Index j = 0; j < 4; j++) times_A(in + j, 4, half + j, 4);
             for (Index i = 0; i < 6; i++) {
@@ -212,9 +247,6 @@ static void distribute(const float *Y, float *M, Index n, Index H, Index W, Inde
 }
 
 /* ------------------------------------------------------------ 36 matrix products */
-
-#define UNROLLED _Pragma("GCC unroll 16") for
-#define INLINED static inline __attribute__((always_inline))
 
 typedef struct { const float *at; Index row, column, next; } Left; /* steps between entries and between matrices */
 typedef struct { const float *at; Index row, next; } Right;        /* columns are neighbours */
@@ -308,15 +340,23 @@ static inline Index room(Index together, Index H, Index W) { return (together * 
 #define FOR_SOME_IMAGES(n, together)                                                                               \
     for (Index first = 0, some; some = (n) - first < (together) ? (n) - first : (together), first < (n); first += some)
 
+/* What is done to the outputs: nothing, max(y, 0), or the largest of that in each cell of 2x2 pixels. The latter two
+ * need a bias. */
+enum { NOTHING, RELU, RELU_AND_POOL };
+
 void forward(const float *x, const float *g, const float *bias, float *y, float *scratch, Index O, Index C, Index g_O,
-             Index g_C, Index g_down, Index g_right, Index n, Index H, Index W, Index together) {
+             Index g_C, Index g_down, Index g_right, Index n, Index H, Index W, Index together, Index then) {
+    Index pixels = then == RELU_AND_POOL ? (H / 2) * (W / 2) : H * W;
     Index T = room(together, H, W), each = tiles_along(H) * tiles_along(W);
     float *U = scratch, *V = U + 36 * apart(C, O), *M = V + 36 * T * C;
     spread_weights(g, (Steps){g_C, g_O, g_down, g_right}, U, C, O);
     FOR_SOME_IMAGES(n, together) {
         spread(x + first * H * W * C, V, some, H, W, C, T);
         products(some * each, C, O, (Left){V, C, 1, T * C}, (Right){U, O, apart(C, O)}, (Result){M, O, T * O}, 0);
-        collect(M, bias, y + first * H * W * O, some, H, W, O, T);
+        float *to = y + first * pixels * O;
+        if (then == NOTHING) collect(M, bias, to, some, H, W, O, T);
+        else if (then == RELU) collect_relu(1, M, bias, to, some, H, W, O, T);
+        else collect_relu(2, M, bias, to, some, H, W, O, T);
     }
 }
 

@@ -21,8 +21,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from isfl.kernels import FastConv2d
+from isfl.kernels import FastConv2d, FastSequential
 from isfl.kernels.library import as_images, takes
+from isfl.kernels.sequence import touched
 from isfl.kernels.tiles import channel_sums
 from isfl.smoothness.gradients import Gradient
 from isfl.smoothness.layers import Gradients, convolution, in_tiles, rule_for
@@ -84,7 +85,9 @@ def folded(model: nn.Module) -> Iterator[list[Folded]]:
     pairs: list[Folded] = []
     try:
         for sequence in (module for module in model.modules() if isinstance(module, nn.Sequential)):
-            if type(sequence).forward is nn.Sequential.forward and "forward" not in vars(sequence):
+            if type(sequence).forward in (nn.Sequential.forward, FastSequential.forward) and "forward" not in vars(
+                sequence
+            ):
                 steps = list(_steps(list(sequence), places))
                 if found := [step for step in steps if isinstance(step, Folded)]:
                     vars(sequence)["forward"] = partial(_through, steps)
@@ -116,19 +119,13 @@ def _steps(layers: Sequence[nn.Module], places: Counter[int]) -> Iterator[nn.Mod
             and places[id(layer)] == places[id(norm)] == 1
             and rule_for(layer)
             and rule_for(norm)
-            and not any(map(_touched, (layer, norm, after)))
+            and not any(map(touched, (layer, norm, after)))
             and _conditioned(norm)
         ):
             yield Folded(layer, norm)
             skip = True
         else:
             yield layer
-
-
-def _touched(module: nn.Module) -> bool:
-    """Return whether the module has hooks or replaced methods."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or not {"forward", "_conv_forward"}.isdisjoint(vars(module))
 
 
 def _conditioned(norm: nn.BatchNorm2d) -> bool:
