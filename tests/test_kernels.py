@@ -231,7 +231,7 @@ PROBE = """
 
     compiler.FLAGS = (*compiler.FLAGS, {flags})
     tiles._scratch = lambda size: torch.empty(size - {short})
-    assert library.available()
+    assert library.available(), library.why_unavailable()
     sizes = ((1, 16, 16, 1, 1), (3, 16, 32, 5, 7), (5, 48, 16, 9, 4), (2, 32, 64, 16, 14))
     for tiles.CACHED in (1, 1 << 18):
         for n, c, o, height, width in sizes:
