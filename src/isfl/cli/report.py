@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -56,7 +56,8 @@ def watch(
                 with run_progress(f"{run.label} · {run.name}", run.rounds or 0) as on_round:
                     follow(viewer, on_round)
                 say("finished; the page stays until Ctrl-C")
-            threading.Event().wait()
+            while True:
+                time.sleep(1.0)  # bounded: an endless wait can miss a Ctrl-C that arrives just before it
 
 
 def _print_problems(found: Sequence[FoundRun], refused: Sequence[str]) -> None:
