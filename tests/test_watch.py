@@ -144,7 +144,14 @@ def test_rounds_are_forwarded_until_the_run_is_finished(run: Path) -> None:
 def watching(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start `isfl watch` in a new process and yield its address."""
     command = [sys.executable, "-m", "isfl.cli", "watch", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A shell that runs the tests in the background ignores Ctrl-C, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert process.stdout is not None
     try:
         found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())

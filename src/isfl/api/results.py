@@ -176,7 +176,9 @@ class Run(Results):
         from isfl.federation.preparation import prepared
         from isfl.problem.problem import model_of
 
-        config = self.config
+        # The layers of torch itself: a user's tools need not know the compiled ones, which are for training.
+        plain = {"training": self.config.training.model_copy(update={"convolutions": "torch"})}
+        config = self.config.model_copy(update=plain)
         model = prepared(model_of(config, load(config.data)), config)
         model.load_state_dict(load_file(self.path / layout.MODEL))
         return model.eval()
