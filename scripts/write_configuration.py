@@ -28,6 +28,7 @@ INTRODUCTION = """\
 <!-- Written by scripts/write_configuration.py from the models that check a configuration. Change those. -->
 
 One TOML file describes a run. Every key has a default; where the paper gives a value, the default is that value.
+Only the sizes of a split differ: their defaults fit the embedded data, so that an empty file runs.
 `isfl run FILE --set KEY=VALUE` overrides a key of the file. For unknown keys, wrong types and values out of range,
 isfl prints one line that names the key. A run directory holds the configuration with all defaults (`config.json`).
 

@@ -64,6 +64,15 @@ def test_run_writes_a_complete_run_directory(tiny: Path) -> None:
     assert all(np.isfinite(value).all() for value in load_file(out / "model.safetensors").values())
 
 
+def test_an_empty_file_runs_on_the_embedded_data(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").write_text("", encoding="utf-8")
+    short = ("--set", "training.rounds=1", "--set", "training.local_epochs=1")
+    result = isfl("run", "empty.toml", *short, "--out", "out", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    counts = json.loads((tmp_path / "out/split.json").read_text())["client_counts"]
+    assert [sum(client) for client in counts] == [500] * 10
+
+
 def test_the_same_run_twice_writes_the_same_model_and_probabilities(tiny: Path) -> None:
     for name in ("one", "two"):
         assert isfl("run", "tiny.toml", "--out", name, cwd=tiny.parent).returncode == 0

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from isfl.data.splits import SPLITS
+from isfl.data.splits.flower import FlowerSplit
 from isfl.data.splits.mixed import MixedSplit
 from isfl.errors import UserError
 from isfl.federation import SHORTHANDS
@@ -15,6 +17,7 @@ from isfl.federation.sampling_rules.target import TargetShares
 from isfl.federation.sampling_rules.tempered import Tempered
 from isfl.federation.scheme import Scheme
 from isfl.problem.config import Config, config_from, load_config, parse_config
+from isfl.problem.problem import prepare
 
 
 def test_every_name_is_a_shorthand_for_three_parts() -> None:
@@ -79,6 +82,13 @@ def test_the_defaults_are_the_papers() -> None:
     sampling = Config().scheme.sampling
     assert isinstance(sampling, ImportanceSampling)
     assert (sampling.solver, sampling.floor, sampling.where, sampling.reference) == ("paper", 0.05, "server", "after")
+
+
+def test_the_default_sizes_of_every_split_fit_the_embedded_data() -> None:
+    for kind in SPLITS:
+        if kind is not FlowerSplit:  # its sizes are options of a library
+            config = config_from({"split": {"kind": kind.model_fields["kind"].default}}, "c.toml")
+            assert len(prepare(config).clients) == 10
 
 
 def test_a_resolved_configuration_reads_back_to_itself() -> None:

@@ -70,12 +70,12 @@ def test_the_published_sizes_of_the_mixed_split() -> None:
     """CIFAR-10, K = 10: 1,000 samples per client, of which the authors' code makes 25 % and 10 % i.i.d."""
     labels = np.repeat(np.arange(10), 5000)
     for nr, iid in ((0.95, 250), (0.98, 100)):
-        parts = partition(MixedSplit(nr=nr, reading="code"), labels, 500, seed=0)
+        parts = partition(MixedSplit(shard_size=500, nr=nr, reading="code"), labels, 500, seed=0)
         assert [len(p) for p in parts.clients] == [1000] * 10
         counts = np.stack([np.bincount(labels[p], minlength=10) for p in parts.clients])
         # Classes outside the shards hold the i.i.d. part alone: about iid / 10 each.
         assert np.median(counts) == pytest.approx(iid / 10, rel=0.35)
-    text = partition(MixedSplit(nr=0.98), labels, 500, seed=0)
+    text = partition(MixedSplit(shard_size=500, nr=0.98), labels, 500, seed=0)
     counts = np.stack([np.bincount(labels[p], minlength=10) for p in text.clients])
     assert np.median(counts) <= 5  # the paper's text: 2 % of 1,000, spread over ten classes
 
@@ -89,7 +89,7 @@ def test_the_published_sizes_of_the_mixed_split_with_overlap() -> None:
         (10, 0.95, 250, 375),
         (20, 0.95, 124, 438),
     ):
-        split = MixedSplit(clients=clients, nr=nr, reading="code", overlap=True)
+        split = MixedSplit(clients=clients, shard_size=500, nr=nr, reading="code", overlap=True)
         parts = partition(split, labels, 500, seed=0, public_from="all")
         assert [len(p) for p in parts.clients] == [1000] * clients
         assert iid + 2 * of_a_shard == 1000

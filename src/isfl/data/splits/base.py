@@ -52,7 +52,7 @@ class SizedSplit(Split):
     """The base of the splits that draw `clients * samples_per_client` samples from the pool."""
 
     clients: int = Field(10, ge=1, description="number of clients, K")
-    samples_per_client: int = Field(1000, ge=1, description="samples per client, |D_k|")
+    samples_per_client: int = Field(500, ge=1, description="samples per client, |D_k|")
 
     def drawn(self, pool: Pool, rng: np.random.Generator) -> Indices:
         """Return the positions of all clients' samples together, in random order."""
@@ -70,4 +70,4 @@ class ShardedSplit(Split):
 
     clients: int = Field(10, ge=1, description="number of clients, K")
     shards_per_client: int = Field(2, ge=1, description="shards per client")
-    shard_size: int = Field(500, ge=1, description="samples per shard")
+    shard_size: int = Field(250, ge=1, description="samples per shard; the paper has 500")

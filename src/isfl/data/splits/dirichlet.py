@@ -20,7 +20,7 @@ class DirichletSplit(SizedSplit):
     """Divide each class among the clients by shares drawn from Dirichlet(alpha); client sizes differ."""
 
     kind: Literal["dirichlet"] = "dirichlet"
-    samples_per_client: int = Field(1000, ge=1, description="mean number of samples per client")
+    samples_per_client: int = Field(500, ge=1, description="mean number of samples per client")
     alpha: float = Field(0.2, gt=0, le=1e6, description="concentration: small is severe skew, large is none")
 
     def assign(self, pool: Pool) -> list[Indices]:
