@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from isfl.data.splits.mixed import MixedSplit
-from isfl.experiment.paper import EXPERIMENTS, plans_of
+from isfl.experiment.paper import EXPERIMENTS
 from isfl.experiment.paper_setting import Plan, Setting
-from isfl.experiment.reproduce import published, published_numbers
+from isfl.experiment.reproduce import plans_of, published, published_numbers
 from isfl.problem.config import config_from
 from isfl.report.reading import flat
 from tests.reproduction import INTERPRETATIONS, refused, setting

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from isfl.cli import terminal
-from isfl.experiment.paper import EXPERIMENTS, plans_of
+from isfl.experiment.paper import EXPERIMENTS
+from isfl.experiment.reproduce import plans_of
 from tests.commands import exit_code
 from tests.reproduction import INTERPRETATIONS, refused, setting
 
@@ -89,7 +90,7 @@ def test_a_part_of_an_experiment_can_run_first_and_the_rest_later(
         (("table2", "--scale", "smoke", "--seeds", "0,0"), "each once"),
         (("table2", "--scale", "smoke", "--seeds", ""), "at least one number"),
         (("table2", "--scale", "smoke", "--only", "nr-0.5/*"), "matches none of"),
-        (("table9",), "is not an experiment of the paper"),
+        (("table9",), "is not an experiment"),
         (("table2", "--scale", "nonsense"), "--scale nonsense: choose one of smoke, quick, half, paper"),
         (("table2", "--as", "nonsense"), "--as nonsense: choose one of text, authors, published"),
     ):

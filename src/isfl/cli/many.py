@@ -61,7 +61,8 @@ def reproduce(
         str,
         typer.Argument(
             help="table2, table3, centralized, "
-            "fig-convergence, fig-cross, fig-rho, fig-q, fig-cost, fig-sr or fig-personal"
+            "fig-convergence, fig-cross, fig-rho, fig-q, fig-cost, fig-sr or fig-personal; "
+            "ours: policy-screen, policy-choose or policy-confirm (docs/policy.md)"
         ),
     ],
     scale: Annotated[str, typer.Option(help="smoke, quick, half or paper")] = "quick",
@@ -77,7 +78,7 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="directory; an existing one is resumed", show_default=False)] = None,
     jobs: Jobs = None,
 ) -> None:
-    """Run a table or figure of the paper and compare with the published numbers."""
+    """Run a table or figure by name; those of the paper are compared with the published numbers."""
     from isfl.experiment.paper_setting import setting_named
     from isfl.experiment.reproduce import reproduction_cells
 

@@ -156,10 +156,3 @@ EXPERIMENTS: dict[str, Callable[[Setting], list[Plan]]] = {
     "fig-sr": sampling_ratio,
     "fig-personal": personalisation,
 }
-
-
-def plans_of(name: str, setting: Setting) -> list[Plan]:
-    """The cells of an experiment by name."""
-    if name not in EXPERIMENTS:
-        raise UserError(f"{name!r} is not an experiment of the paper; choose one of {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name](setting)

@@ -1,4 +1,4 @@
-"""An experiment of the paper as cells to run, and its numbers next to the published ones."""
+"""An experiment by name as cells to run, and its numbers next to those that the paper published."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Any
 
 from isfl import layout
 from isfl.errors import UserError
-from isfl.experiment import columns
+from isfl.experiment import columns, paper, policy
 from isfl.experiment.cells import Cell, begin_cells, planned_cells, want_cells
 from isfl.experiment.columns import Lines, spread
-from isfl.experiment.paper import plans_of
 from isfl.experiment.paper_setting import Plan, Setting
 from isfl.problem.config import apply, config_from
+
+EXPERIMENTS = {**paper.EXPERIMENTS, **policy.EXPERIMENTS}
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,13 @@ def reproduction_cells(
         return chosen
     begin_cells(every, out, kind, check=chosen)
     return chosen
+
+
+def plans_of(name: str, setting: Setting) -> list[Plan]:
+    """Return the cells of an experiment by name."""
+    if name not in EXPERIMENTS:
+        raise UserError(f"{name!r} is not an experiment; choose one of {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name](setting)
 
 
 def _planned(

@@ -201,7 +201,8 @@ def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int, n
         + (f" {missing} runs of this experiment have not been made." if missing else "")
     )
     parts += notes
-    parts.append(f"Published numbers: {published()['source']}.")
+    if any(r.published for r in results):
+        parts.append(f"Published numbers: {published()['source']}.")
     return "\n\n".join(parts) + "\n"
 
 
