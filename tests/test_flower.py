@@ -64,6 +64,8 @@ def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str,
         assert found.refused == {} and found.train_loss == wanted.train_loss
         assert found.standard is not None and wanted.standard is not None
         assert found.standard.total == wanted.standard.total and found.clients == wanted.clients
+        assert np.array_equal(found.standard.confusion, wanted.standard.confusion)
+        assert (found.update_norm, found.client_drift) == (wanted.update_norm, wanted.client_drift)
         assert found.rho == wanted.rho
         assert (found.drift, found.gradient_square) == (wanted.drift, wanted.gradient_square)
         assert (found.bytes_up, found.bytes_down) == (wanted.bytes_up, wanted.bytes_down)

@@ -16,7 +16,7 @@ from tests.worlds import blobs, federate, last_scores, network, settings_of
 def test_top5_is_reported_for_more_than_ten_classes() -> None:
     _, (report,) = federate(settings_of("isfl", training={"rounds": 1}))
     assert "accuracy_standard_top5" not in metrics_of(report)
-    many = ClassScores(Score(100, 40, 70), np.full(12, 0.4), np.ones(12))
+    many = ClassScores(Score(100, 40, 70), np.full(12, 0.4), np.ones(12), np.zeros((12, 12)))
     clients = {0: Score(10, 5, 6), 1: Score(30, 3, 18)}
     line = metrics_of(dataclasses.replace(report, standard=many, clients=clients))
     assert (line["accuracy_standard"], line["accuracy_standard_top5"]) == (0.4, 0.7)
@@ -63,3 +63,40 @@ def test_scores_by_class_add_up_to_the_total() -> None:
     assert np.nansum(scores.recall * data.class_counts) == pytest.approx(scores.total.correct)
     assert np.isnan(scores.recall[3]) and scores.total.samples == 45
     assert scores.total.correct_top5 == 45  # four classes: the first five are all of them
+
+
+def test_the_confusion_matrix_counts_every_sample_by_label_and_prediction() -> None:
+    data, model = blobs((30, 10, 5, 0), seed=0), network()
+    scores = class_scores(outcomes(model, data), data.labels.numpy(), 4)
+    inputs, labels = data.everything()
+    predicted = model(inputs).argmax(1)
+    expected = [[int(((labels == i) & (predicted == j)).sum()) for j in range(4)] for i in range(4)]
+    assert scores.confusion.tolist() == expected and len({*predicted.tolist()}) > 1
+    assert (scores.confusion.diagonal()[:3] / data.class_counts[:3]).tolist() == scores.recall[:3].tolist()
+
+
+def test_predictions_outside_of_the_classes_are_wrong_and_not_in_the_matrix() -> None:
+    data = blobs((3, 3, 3, 3), seed=0)
+    narrow = dataclasses.replace(data, labels=data.labels % 2, num_classes=2)
+    scores = class_scores(outcomes(network(), narrow), narrow.labels.numpy(), 2)
+    assert scores.confusion.shape == (2, 2) and scores.confusion.trace() == scores.total.correct
+    assert scores.confusion.sum() < 12
+
+
+def test_a_line_has_a_confusion_matrix_of_up_to_twenty_classes() -> None:
+    _, reports = federate(settings_of("fedavg", training={"rounds": 2, "evaluate_every": 2}))
+    unmeasured, line = (metrics_of(report) for report in reports)
+    assert unmeasured["confusion"] is None
+    assert line["confusion"] == last_scores(reports).confusion.tolist() and json.dumps(line)
+    for classes, recorded in ((20, True), (21, False)):
+        scores = ClassScores(Score(10, 5, 5), np.ones(classes), np.ones(classes), np.eye(classes, dtype=int))
+        assert (metrics_of(dataclasses.replace(reports[1], standard=scores))["confusion"] is not None) == recorded
+
+
+def test_a_line_has_the_distances_of_every_client_that_took_part() -> None:
+    _, (report,) = federate(settings_of("fedavg", training={"rounds": 1, "participation": 0.5}))
+    line, took_part = metrics_of(report), set(report.participants)
+    assert len(took_part) == 2
+    for key, values in (("client_update_norm", report.update_norm), ("client_drift", report.client_drift)):
+        assert line[key] == [values.get(k) for k in range(3)]
+        assert {k for k in range(3) if line[key][k] is not None} == took_part

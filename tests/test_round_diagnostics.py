@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from isfl.engines import LocalEngine
-from isfl.federation.diagnostics import squared_drifts
+from isfl.federation import movement
+from isfl.federation.movement import squared_distances
 from isfl.federation.training import steps_per_epoch
 from isfl.federation.values import ClientUpdate
 from isfl.smoothness import squared_gradient
@@ -64,9 +65,43 @@ def test_the_drift_is_that_of_the_models() -> None:
     flat = [torch.cat([value.double().flatten() for value in update.model.values()]).numpy() for update in seen]
     mean = sum(w * f for w, f in zip(pi, flat, strict=True))
     drifts = np.array([((f - mean) ** 2).sum() for f in flat])
-    np.testing.assert_allclose(squared_drifts(seen, pi, frozenset(seen[0].model)), drifts, rtol=1e-6)
+    found = squared_distances(seen, network().state_dict(), pi, frozenset(seen[0].model))
+    np.testing.assert_allclose(found.drift, drifts, rtol=1e-6)
     assert report.drift is not None and min(abs(report.drift.measured - drifts)) < 1e-6
     assert [steps_per_epoch(int(size), settings.training) for size in sizes] == [8, 3, 16]
+
+
+@pytest.mark.parametrize("block", [3, movement.BLOCK])
+def test_every_client_reports_how_far_it_moved_and_drifted(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured by hand from the models that came back; no diagnostics have to be asked for."""
+    monkeypatch.setattr(movement, "BLOCK", block)
+    seen: list[ClientUpdate] = []
+
+    class Watched(Meddling):
+        def meddle(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+            seen[:] = sorted(updates, key=lambda u: u.client)
+            return updates
+
+    settings = settings_of("fedavg", training={**SGD, "rounds": 1, "participation": 0.5})
+    counts = ((30, 6, 2, 2), (2, 2, 3, 6), (10, 10, 10, 50))
+    _, (report,) = federate(settings, engine_of(settings, counts=counts, kind=Watched))
+    assert len(seen) == 2
+    vector = torch.nn.utils.parameters_to_vector
+    start = vector(network().parameters()).detach().double()
+    ends = [torch.cat([value.double().flatten() for value in update.model.values()]) for update in seen]
+    total = sum(update.num_samples for update in seen)
+    mean = sum((update.num_samples / total) * end for update, end in zip(seen, ends, strict=True))
+    for update, end in zip(seen, ends, strict=True):
+        assert report.update_norm[update.client] == pytest.approx(float((end - start).norm()), rel=1e-9)
+        assert report.client_drift[update.client] == pytest.approx(float((end - mean).norm()), rel=1e-9)
+    assert report.update_norm.keys() == report.client_drift.keys() == set(report.participants)
+
+
+def test_clients_with_initial_models_of_their_own_have_not_moved_from_a_common_one() -> None:
+    settings = settings_of("fedavg", training={"rounds": 2, "initial_models": "independent"})
+    _, (first, second) = federate(settings)
+    assert first.update_norm == first.client_drift == {}
+    assert len(second.update_norm) == len(second.client_drift) == 3
 
 
 def test_the_gradient_square_is_that_of_the_expected_loss() -> None:

@@ -195,7 +195,13 @@ def test_tensorboard_has_every_number_of_every_round(config: Config, tmp_path: P
 
 
 def test_missing_measurements_are_not_scalars() -> None:
-    line = {"round": 3, "accuracy_standard": None, "recall": [0.5, None], "bound": {"total": 2.0, "phi": [1.0]}}
+    line = {
+        "round": 3,
+        "accuracy_standard": None,
+        "recall": [0.5, None],
+        "confusion": [[3, 1], [0, 4]],
+        "bound": {"total": 2.0, "phi": [1.0]},
+    }
     assert dict(scalars(line)) == {"recall/0": 0.5, "bound/total": 2.0, "bound/phi/0": 1.0}
 
 

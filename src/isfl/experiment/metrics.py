@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 from isfl.federation.evaluation import Score
 from isfl.federation.round_report import RoundReport
 from isfl.theory.arrays import Array
+
+MOST_CLASSES = 20
+"""Confusion matrices are recorded up to this size: 1 kB per evaluated round; with 100 classes it would be 25 kB."""
 
 
 def metrics_of(report: RoundReport) -> dict[str, Any]:
@@ -20,6 +24,8 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
         "rho_used": report.rho.used,
         "rho_paper": report.rho.paper,
         "rho_minimum": report.rho.minimum,
+        "client_update_norm": _by_client(report.update_norm, report.num_clients),
+        "client_drift": _by_client(report.client_drift, report.num_clients),
         "drift": None if report.drift is None else asdict(report.drift),
         "gradient_square": report.gradient_square,
         "bound": None,
@@ -50,7 +56,7 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
 def _accuracy(report: RoundReport) -> dict[str, Any]:
     """Return the accuracies; the same keys with None in a round that was not evaluated."""
     if report.standard is None:
-        accuracies = ("accuracy_standard", "accuracy_global", "recall", "client_accuracy")
+        accuracies = ("accuracy_standard", "accuracy_global", "recall", "confusion", "client_accuracy")
         return dict.fromkeys((*accuracies, "worst_client", "worst_client_accuracy"))
     everyone = sum(report.clients.values(), Score(0, 0, 0))
     worst = min(sorted(report.clients), key=lambda k: report.clients[k].accuracy, default=None)
@@ -63,12 +69,21 @@ def _accuracy(report: RoundReport) -> dict[str, Any]:
         found["accuracy_global_top5"] = everyone.accuracy_top5 if everyone.samples else None
     return found | {
         "recall": _numbers(report.standard.recall),
-        "client_accuracy": [
-            report.clients[k].accuracy if k in report.clients else None for k in range(report.num_clients)
-        ],
+        "confusion": _small(report.standard.confusion),
+        "client_accuracy": _by_client({k: own.accuracy for k, own in report.clients.items()}, report.num_clients),
         "worst_client": worst,
         "worst_client_accuracy": None if worst is None else report.clients[worst].accuracy,
     }
+
+
+def _small(confusion: np.ndarray) -> list[list[int]] | None:
+    """Return the confusion matrix; None if it would make up most of the file."""
+    return confusion.tolist() if len(confusion) <= MOST_CLASSES else None
+
+
+def _by_client(values: Mapping[int, float], clients: int) -> list[float | None]:
+    """Return one number per client; None where it was not measured or is not finite."""
+    return _numbers(np.array([values.get(client, np.nan) for client in range(clients)]))
 
 
 def probabilities_of(report: RoundReport) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from isfl.federation.interface import Engine
 from isfl.federation.measuring import Measured
+from isfl.federation.movement import Movement
 from isfl.federation.settings import Settings, Training
 from isfl.federation.training import steps_per_epoch
 from isfl.federation.values import ClientUpdate, FederationState
@@ -52,6 +52,7 @@ def diagnose(
     new: FederationState,
     admitted: Sequence[ClientUpdate],
     measured: Measured | None,
+    moved: Movement | None,
     settings: Settings,
     engine: Engine,
 ) -> Diagnosis:
@@ -62,9 +63,8 @@ def diagnose(
     target = state.target[[update.client for update in admitted]].mean(axis=0)
     square, evaluations = engine.server.gradient_square(new.model, target)
     drift, bound = None, None
-    # Clients that start from models of their own have not drifted apart: they never were together.
-    if settings.training.initial_models == "shared" or state.round > 0:
-        drift = _drift(state, admitted, settings, engine.server.facts.parameters)
+    if moved is not None:
+        drift = _drift(state, admitted, moved.drift, settings)
         bound = None if measured is None else _bound(state, admitted, measured, settings, engine)
     return Diagnosis(
         drift=drift,
@@ -76,29 +76,18 @@ def diagnose(
 
 
 def _drift(
-    state: FederationState, updates: Sequence[ClientUpdate], settings: Settings, parameters: frozenset[str]
+    state: FederationState, updates: Sequence[ClientUpdate], measured: Array, settings: Settings
 ) -> Drift | None:
     """Lemma 1: measured drifts beside their bounds, for the client with the largest ratio of the two."""
     weights = settings.scheme.aggregation.client_weights([u.num_samples for u in updates])
     norms, variances = _by_step(updates, settings.training)
     bounds = drift_bound(_learning_rate(state, settings), norms, variances, weights)
-    measured = squared_drifts(updates, weights, parameters)
     if not (np.isfinite(bounds).all() and np.isfinite(measured).all()):
         return None
     # Two zeros (a step size that underflowed, a single client) are a ratio of zero.
     ratio = np.divide(measured, bounds, out=np.where(measured > 0, np.inf, 0.0), where=bounds > 0)
     worst = int(ratio.argmax())
     return Drift(float(measured[worst]), float(bounds[worst]))
-
-
-def squared_drifts(updates: Sequence[ClientUpdate], weights: Array, parameters: frozenset[str]) -> Array:
-    """(K,) `||theta^k - sum_l pi_l theta^l||^2` over the named parameters, in double precision."""
-    total = np.zeros(len(updates))
-    for name in sorted(parameters):
-        stack = torch.stack([update.model[name].double().flatten() for update in updates])
-        mean = torch.from_numpy(weights) @ stack
-        total += ((stack - mean) ** 2).sum(dim=1).numpy()
-    return total
 
 
 def _bound(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -46,26 +46,25 @@ class ClassScores:
     total: Score
     recall: Array
     loss: Array
+    confusion: np.ndarray
+    """(C, C) samples by label (rows) and prediction (columns)."""
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Per sample: whether the first prediction was right, whether the label was among the first five, and the loss."""
+    """Per sample: the prediction, whether it was right, whether the label was among the first five, and the loss."""
 
+    predicted: np.ndarray
     correct: np.ndarray
     correct_top5: np.ndarray
     loss: np.ndarray
 
     def rows(self, start: int, stop: int) -> Outcomes:
-        return Outcomes(self.correct[start:stop], self.correct_top5[start:stop], self.loss[start:stop])
+        return Outcomes(*(getattr(self, part.name)[start:stop] for part in fields(self)))
 
     @classmethod
     def joined(cls, parts: Sequence[Outcomes]) -> Outcomes:
-        return cls(
-            np.concatenate([part.correct for part in parts]),
-            np.concatenate([part.correct_top5 for part in parts]),
-            np.concatenate([part.loss for part in parts]),
-        )
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
 def outcomes(model: nn.Module, data: Dataset) -> Outcomes:
@@ -78,8 +77,9 @@ def outcomes(model: nn.Module, data: Dataset) -> Outcomes:
             logits = model(inputs)
             first = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
             loss = F.cross_entropy(logits, labels, reduction="none")
-            right = logits.argmax(1) == labels
-            found.append(Outcomes(right.cpu().numpy(), first.any(1).cpu().numpy(), loss.double().cpu().numpy()))
+            predicted = logits.argmax(1)
+            per_sample = (predicted.int(), predicted == labels, first.any(1), loss.double())
+            found.append(Outcomes(*(values.cpu().numpy() for values in per_sample)))
     return Outcomes.joined(found)
 
 
@@ -91,5 +91,7 @@ def class_scores(found: Outcomes, labels: np.ndarray, classes: int) -> ClassScor
     counts = np.bincount(labels, minlength=classes)
     correct = np.bincount(labels, weights=found.correct, minlength=classes)
     losses = np.bincount(labels, weights=found.loss, minlength=classes)
+    inside = found.predicted < classes  # a model may have more outputs than the data has classes
+    cells = np.bincount(labels[inside] * classes + found.predicted[inside], minlength=classes**2)
     with np.errstate(invalid="ignore"):
-        return ClassScores(score(found), correct / counts, losses / counts)
+        return ClassScores(score(found), correct / counts, losses / counts, cells.reshape(classes, classes))

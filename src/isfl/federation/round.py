@@ -24,6 +24,7 @@ from isfl.federation.aggregations import aggregate
 from isfl.federation.diagnostics import diagnose
 from isfl.federation.interface import Engine, Server
 from isfl.federation.measuring import measure_and_renew, measure_moments
+from isfl.federation.movement import movement
 from isfl.federation.round_report import Evaluation, RoundReport, report_of
 from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.settings import Settings
@@ -67,9 +68,10 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
     observed = observe(state, moments.packed, engine)
     new, admission = aggregate_admitted(state, admission, settings, engine.server)  # line 9
     new, measured = measure_and_renew(state, new, admission.admitted, observed, settings, engine)  # lines 10 to 12
-    theory = diagnose(state, new, admission.admitted, measured, settings, engine)
+    moved = movement(state, admission.admitted, settings, engine.server.facts.parameters)
+    theory = diagnose(state, new, admission.admitted, measured, moved, settings, engine)
     evaluation = evaluate(new, settings, engine)
-    report = report_of(settings, state, tasks, admission, observed, moments, measured, theory, evaluation)
+    report = report_of(settings, state, tasks, admission, observed, moments, measured, moved, theory, evaluation)
     return new, replace(report, wall_seconds=time.perf_counter() - began)
 
 

@@ -11,6 +11,7 @@ from isfl.federation.admission import Admission
 from isfl.federation.diagnostics import Diagnosis, Drift
 from isfl.federation.evaluation import ClassScores, Score
 from isfl.federation.measuring import Measured, MeasuredMoments
+from isfl.federation.movement import Movement
 from isfl.federation.sampling_rules.isfl import Rho
 from isfl.federation.settings import Settings
 from isfl.federation.values import ClientUpdate, FederationState, Observation, TrainTask, payload_bytes
@@ -56,6 +57,10 @@ class RoundReport:
     """The values measured after this round's training, from which these clients' next probabilities follow."""
     rho: Rho[float | None]
     """Means over the clients whose `rho` is known."""
+    update_norm: Mapping[int, float]
+    """`||theta^k - theta||` of each admitted client: how far its model moved."""
+    client_drift: Mapping[int, float]
+    """`||theta^k - theta_mean||` of each admitted client: how far its model ended from the mean of all."""
     drift: Drift | None
     gradient_square: float | None
     bound: Bound | None
@@ -77,6 +82,7 @@ def report_of(
     observed: Mapping[int, Observation],
     moments: MeasuredMoments,
     measured: Measured | None,
+    moved: Movement | None,
     theory: Diagnosis,
     evaluation: Evaluation,
 ) -> RoundReport:
@@ -96,6 +102,8 @@ def report_of(
         probabilities={k: seen.probabilities for k, seen in observed.items()},
         lipschitz=_lipschitz_by_client(admission.admitted, measured),
         rho=Rho(None, None, None) if measured is None else measured.rho.mean(),
+        update_norm=_distances(admission.admitted, None if moved is None else moved.update),
+        client_drift=_distances(admission.admitted, None if moved is None else moved.drift),
         drift=theory.drift,
         gradient_square=theory.gradient_square,
         bound=theory.bound,
@@ -132,6 +140,13 @@ def _lipschitz_by_client(admitted: Sequence[ClientUpdate], measured: Measured | 
         return {}
     rows = zip(admitted, measured.lipschitz, strict=True)
     return {update.client: values for update, values in rows if np.isfinite(values).any()}
+
+
+def _distances(admitted: Sequence[ClientUpdate], squares: Array | None) -> dict[int, float]:
+    """Return the distance of each client from its square."""
+    if squares is None:
+        return {}
+    return {update.client: float(length) for update, length in zip(admitted, np.sqrt(squares), strict=True)}
 
 
 def _mean_loss(updates: Sequence[ClientUpdate]) -> float | None:

@@ -49,13 +49,15 @@ TRACKER = TensorBoard
 
 
 def scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield every measured number with its tag, `group/name` where it is nested; of clients only their number."""
+    """Yield every measured number with its tag, `group/name` where it is nested; of clients only their number.
+
+    A table, such as the confusion matrix, has none."""
     for key, value in line.items():
         if key in ("participants", "refused"):
             yield f"clients/{key}", len(value)
         elif isinstance(value, Mapping):
             yield from ((f"{key}/{tag}", number) for tag, number in scalars(value))
         elif isinstance(value, list):
-            yield from ((f"{key}/{i}", number) for i, number in enumerate(value) if number is not None)
+            yield from ((f"{key}/{i}", number) for i, number in enumerate(value) if isinstance(number, int | float))
         elif isinstance(value, int | float) and key not in NOT_MEASURED:
             yield key, value
