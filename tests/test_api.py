@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 import isfl
-from isfl.cli import many
+from isfl.api import records
 from isfl.experiment.run import run as run_core
 from isfl.problem.problem import prepare
 from tests.resumable import TINY, outcome
@@ -38,14 +39,8 @@ def interrupted(tmp_path: Path) -> Path:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        isfl.run(CONFIG, out=tmp_path / "stopped", workers=1, on_round=stop)
+        isfl.run(CONFIG, out=tmp_path / "stopped", workers=1, callbacks=[stop])
     return tmp_path / "stopped"
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> isfl.Comparison:
-    out = tmp_path_factory.mktemp("runs") / "compared"
-    return isfl.compare(CONFIG, ["fedavg", "calibrated"], [0, 1], ["training.rounds=1"], out=out, workers=2)
 
 
 # ---------------------------------------------------------------- what to run
@@ -100,8 +95,8 @@ def test_without_out_a_run_is_written_to_runs_under_its_file_or_scheme_name(
 
 def test_records_of_a_run_are_flat_and_those_of_its_files(finished: isfl.Run) -> None:
     lines = [json.loads(line) for line in (finished.path / "metrics.jsonl").read_text().splitlines()]
-    assert [record["round"] for record in finished.metrics] == [1, 2]
-    for record, line in zip(finished.metrics, lines, strict=True):
+    assert [record["round"] for record in finished.records] == [1, 2]
+    for record, line in zip(finished.records, lines, strict=True):
         assert record["accuracy_standard"] == line["accuracy_standard"]
         assert record["seconds.wall"] == line["seconds"]["wall"]
         assert record["recall"] == line["recall"] and len(record["recall"]) == 10
@@ -120,18 +115,43 @@ def test_probabilities_have_one_record_per_round_client_and_class(finished: isfl
     assert measured == {int(client) for client in line["lipschitz"]}
 
 
-def test_pandas_makes_tables_of_records(finished: isfl.Run, compared: isfl.Comparison) -> None:
+def test_metrics_are_a_dataframe_where_pandas_is_installed_and_else_the_records(
+    finished: isfl.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not a dependency of isfl")
-    assert pandas.DataFrame(finished.metrics)["gradient_evaluations.training"].min() > 0
+    metrics = finished.metrics
+    assert isinstance(metrics, pandas.DataFrame)
+    assert metrics["accuracy_standard"].to_list() == [record["accuracy_standard"] for record in finished.records]
     drawn = pandas.DataFrame(finished.probabilities).groupby(["round", "client"])["probability"].sum()
     assert drawn.to_list() == pytest.approx([1.0] * 8)
-    assert pandas.DataFrame(compared.summary)["scheme"].to_list() == ["fedavg", "calibrated"]
+    monkeypatch.setattr(records, "find_spec", lambda name: None)
+    assert finished.metrics == finished.records and isinstance(finished.metrics, list)
 
 
-def test_on_round_gets_the_records_of_the_run(tmp_path: Path) -> None:
+def test_callbacks_get_the_records_of_the_run(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
-    run = isfl.run(CONFIG, ["training.rounds=1"], out=tmp_path / "a", workers=1, on_round=seen.append)
-    assert seen == run.metrics
+    run = isfl.run(CONFIG, ["training.rounds=1"], out=tmp_path / "a", workers=1, callbacks=[seen.append])
+    assert seen == run.records
+
+
+def test_an_exception_of_a_callback_is_the_callers_own_and_the_run_can_be_resumed(
+    tmp_path: Path, finished: isfl.Run
+) -> None:
+    class EnoughError(Exception):
+        """Not known to isfl."""
+
+    def stop(record: dict[str, Any]) -> None:
+        record.clear()  # the next callback has a record of its own
+        raise EnoughError("after the first")
+
+    seen: list[dict[str, Any]] = []
+    with pytest.raises(EnoughError, match="after the first") as raised:
+        isfl.run(CONFIG, out=tmp_path / "a", workers=2, callbacks=[seen.append, stop])
+    assert raised.value.__notes__ == ["isfl: a callback raised this after round 1; isfl.resume runs the rest"]
+    assert "raise EnoughError" in "".join(traceback.format_tb(raised.value.__traceback__))
+    assert seen == isfl.Run(tmp_path / "a").records and len(seen) == 1
+    isfl.resume(tmp_path / "a", workers=1)
+    assert outcome(tmp_path / "a") == outcome(finished.path)
 
 
 def test_the_model_of_a_run_is_as_accurate_as_its_last_round(finished: isfl.Run) -> None:
@@ -140,12 +160,12 @@ def test_the_model_of_a_run_is_as_accurate_as_its_last_round(finished: isfl.Run)
     with torch.no_grad():
         accuracy = (model(inputs).argmax(1) == labels).float().mean().item()
     assert not model.training
-    assert accuracy == pytest.approx(finished.metrics[-1]["accuracy_standard"])
+    assert accuracy == pytest.approx(finished.records[-1]["accuracy_standard"])
 
 
 def test_an_unfinished_run_has_its_records_but_no_model(interrupted: Path) -> None:
     run = isfl.Run(interrupted)
-    assert not run.finished and len(run.metrics) == 1
+    assert not run.finished and len(run.records) == 1
     assert "1 of 2 rounds" in repr(run)
     with pytest.raises(isfl.UserError, match=r"not finished.*isfl\.resume"):
         run.model()
@@ -154,16 +174,12 @@ def test_an_unfinished_run_has_its_records_but_no_model(interrupted: Path) -> No
 def test_a_resumed_run_is_bit_identical(interrupted: Path, finished: isfl.Run) -> None:
     run = isfl.Run(interrupted)
     seen: list[dict[str, Any]] = []
-    resumed = isfl.resume(str(interrupted), workers=1, on_round=seen.append)
+    resumed = isfl.resume(str(interrupted), workers=1, callbacks=[seen.append])
     assert run.finished and resumed.finished and [record["round"] for record in seen] == [2]
     assert outcome(interrupted) == outcome(finished.path)
 
 
-def test_resume_refuses_other_engines_and_comparisons(
-    finished: isfl.Run, compared: isfl.Comparison, tmp_path: Path
-) -> None:
-    with pytest.raises(isfl.UserError, match="holds many runs"):
-        isfl.resume(compared.path)
+def test_resume_refuses_other_engines(finished: isfl.Run, tmp_path: Path) -> None:
     for name in ("config.json", "run.json"):
         (tmp_path / name).write_bytes((finished.path / name).read_bytes())
     described = json.loads((tmp_path / "run.json").read_text())
@@ -191,60 +207,12 @@ def test_a_damaged_line_is_an_error_not_a_shorter_table(interrupted: Path) -> No
     with (interrupted / "metrics.jsonl").open("a") as stream:
         stream.write("damage\n")
     with pytest.raises(isfl.UserError, match=r"metrics\.jsonl: line 2 is damaged"):
-        _ = isfl.Run(interrupted).metrics
+        _ = isfl.Run(interrupted).records
 
 
 def test_a_run_describes_itself(finished: isfl.Run) -> None:
-    accuracy = 100 * finished.metrics[-1]["accuracy_standard"]
+    accuracy = 100 * finished.records[-1]["accuracy_standard"]
     assert repr(finished) == f"<Run '{finished.path}': isfl, seed 0, 2 of 2 rounds, D_S {accuracy:.1f} %>"
-
-
-# ---------------------------------------------------------------- comparisons
-
-
-def test_a_comparison_has_its_runs_and_a_row_per_scheme(compared: isfl.Comparison) -> None:
-    assert {scheme: [run.config.seed for run in runs] for scheme, runs in compared.runs.items()} == {
-        "fedavg": [0, 1],
-        "calibrated": [0, 1],
-    }
-    accuracies = [100 * run.metrics[-1]["accuracy_standard"] for run in compared.runs["calibrated"]]
-    row = compared.summary[1]
-    assert row["scheme"] == "calibrated" and row["standard"] == pytest.approx(sum(accuracies) / 2)
-    written = json.loads((compared.path / "summary.json").read_text())
-    assert json.loads(json.dumps(compared.summary)) == written
-    assert (compared.path / "report.html").exists() and (compared.path / "comparison.png").exists()
-    assert repr(compared) == f"<Comparison '{compared.path}': fedavg, calibrated; 4 of 4 runs are finished>"
-
-
-def test_an_unfinished_comparison_has_runs_but_no_summary(compared: isfl.Comparison) -> None:
-    model = compared.runs["calibrated"][1].path / "model.safetensors"
-    content = model.read_bytes()
-    model.unlink()
-    try:
-        assert not compared.finished
-        with pytest.raises(isfl.UserError, match="the comparison is not finished"):
-            _ = compared.summary
-    finally:
-        model.write_bytes(content)
-    assert compared.finished and compared.summary
-
-
-def test_python_and_the_command_line_compare_the_same_by_default() -> None:
-    ours, theirs = (inspect.signature(function).parameters for function in (isfl.compare, many.compare))
-    for name in ("schemes", "seeds"):
-        assert ",".join(map(str, ours[name].default)) == theirs[name].default
-
-
-def test_a_script_needs_no_guard_to_compare(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import isfl\n"
-        f"isfl.compare({CONFIG!r}, ['fedavg'], [0, 1], ['training.rounds=1'], out='c', workers=2)\n"
-        "print('once')\n",
-        encoding="utf-8",
-    )
-    result = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (result.stdout, result.stderr) == ("once\n", "")
 
 
 # ---------------------------------------------------------------- manners

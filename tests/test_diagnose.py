@@ -24,7 +24,7 @@ from isfl.diagnose.serialise import plain
 from isfl.diagnose.tables import tables
 from isfl.diagnose.text import five_lines, next_step
 from isfl.errors import UserError
-from isfl.experiment.compare import comparison_cells
+from isfl.experiment.compare import comparison_cells, variant_from
 from isfl.experiment.demo import demo_config
 from isfl.problem.config import config_from
 from isfl.problem.problem import prepare
@@ -171,7 +171,7 @@ def test_advice_is_valid_configuration() -> None:
     assert command is not None and command.startswith("isfl compare demo.toml ")
     variant = re.findall(r"--variant '(.*)'", command)[0]
     for base in (demo_config(), config_from({"scheme": "moon"}, "moon")):
-        _, cell = comparison_cells(base, ["fedavg"], [0], Path("runs"), [variant])
+        _, cell = comparison_cells(base, ["fedavg"], [0], Path("runs"), [variant_from(variant)])
         rule = cell.config.importance_sampling
         assert rule is not None and (rule.floor, rule.target_floor) == (advice.FLOOR, advice.TARGET_FLOOR)
 

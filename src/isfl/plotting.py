@@ -37,8 +37,15 @@ PRINT: dict[str, Any] = {
     "lines.markersize": 3.5,
     "pdf.fonttype": 42,  # whole TrueType fonts: journals refuse the outlines of type 3
 }
-RESOLUTION = 300
-"""Dots per inch."""
+RESOLUTION, SCREEN = 300, 90
+"""Dots per inch, in print and in a notebook."""
+
+
+class Picture(Figure):
+    """A figure that notebooks show by itself; matplotlib's own is shown only after pyplot was imported."""
+
+    def _repr_png_(self) -> bytes:
+        return picture_of(self, "png", SCREEN)
 
 
 def in_print() -> AbstractContextManager[None]:
@@ -46,9 +53,9 @@ def in_print() -> AbstractContextManager[None]:
     return matplotlib.rc_context(PRINT)  # type: ignore[arg-type]  # its keys are literals
 
 
-def sheet(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:
+def sheet(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Picture, np.ndarray]:
     """Return a figure with a grid of axes, made without pyplot, which would keep it in memory."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Picture(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from isfl import layout
-from isfl.api.results import Comparison, Record, Run, metrics_record
+from isfl.api.callbacks import Callback, after_each_round, as_runs_grow
+from isfl.api.comparison import Comparison
+from isfl.api.results import Run
 from isfl.engines.local.worker_pool import cores
 from isfl.errors import UserError
 from isfl.experiment import run as experiment
-from isfl.experiment.cells import begin_cells, run_cells
+from isfl.experiment.cells import Cell, begin_cells, planned_cells, run_cells
 from isfl.experiment.compare import comparison_cells
 from isfl.experiment.directory import LOCAL, RunDirectory
 from isfl.layout import fresh_directory
@@ -75,7 +77,7 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
-    on_round: Callable[[Record], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Run one experiment on this machine and return its run directory, opened.
 
@@ -89,8 +91,9 @@ def run(
         The run directory, which must be empty or absent (default: `runs/NAME-DATE`).
     workers
         How many processes share the work (default: one per core); the result does not depend on it.
-    on_round
-        Called after each round with its record, as `Run.metrics` has it.
+    callbacks
+        Functions to call after each round with its record, a dictionary as `Run.records` has it. What one raises ends
+        the run, which `isfl.resume` can resume.
 
     Returns
     -------
@@ -106,7 +109,7 @@ def run(
     --------
     >>> import isfl
     >>> tiny = {"scheme": "isfl", "split": {"clients": 3, "shard_size": 20}}
-    >>> run = isfl.run(tiny, ["training.rounds=2"], on_round=lambda record: print(record["round"]))
+    >>> run = isfl.run(tiny, ["training.rounds=2"], callbacks=[lambda record: print(record["round"])])
     1
     2
     >>> run.finished
@@ -116,7 +119,7 @@ def run(
     """
     settings = load_config(config, overrides)
     directory = _directory(out, config, settings)
-    experiment.run(settings, directory, _on_line(on_round), _host(workers))
+    experiment.run(settings, directory, after_each_round(callbacks), _host(workers))
     return Run(directory)
 
 
@@ -124,28 +127,28 @@ def resume(
     directory: str | os.PathLike[str],
     *,
     workers: int | None = None,
-    on_round: Callable[[Record], None] | None = None,
-) -> Run:
-    """Resume an interrupted run; the result is bit-identical to that of an uninterrupted one.
+    callbacks: Sequence[Callback] = (),
+) -> Run | Comparison:
+    """Resume an interrupted run or comparison; the result is bit-identical to that of an uninterrupted one.
 
     Parameters
     ----------
     directory
-        The run directory; a finished run stays as it is.
+        The directory of the run or comparison; finished runs stay as they are.
     workers
         How many processes share the work (default: one per core).
-    on_round
-        Called after each round that is left with its record, as `Run.metrics` has it.
+    callbacks
+        Functions to call after each round that is left, as `isfl.run` or `isfl.compare` calls them.
 
     Returns
     -------
-    Run
-        The finished run.
+    Run or Comparison
+        Finished, by what the directory holds.
 
     Raises
     ------
     UserError
-        If the directory is not that of a run on this machine, or its data has changed.
+        If the directory is not that of a run or comparison on this machine, or its data has changed.
 
     Examples
     --------
@@ -154,31 +157,37 @@ def resume(
     ...     raise KeyboardInterrupt
     >>> tiny = {"split": {"clients": 3, "shard_size": 20}, "training": {"rounds": 2}}
     >>> try:
-    ...     isfl.run(tiny, out="runs/c", on_round=stop)
+    ...     isfl.run(tiny, out="runs/c", callbacks=[stop])
     ... except KeyboardInterrupt:
-    ...     print(len(isfl.Run("runs/c").metrics))
+    ...     print(len(isfl.Run("runs/c").records))
     1
-    >>> len(isfl.resume("runs/c").metrics)
+    >>> len(isfl.resume("runs/c").records)
     2
     """
     path = Path(directory)
+    host = _host(workers)
     if (path / layout.PLAN).exists():
-        raise UserError(f"{path}: holds many runs; resume them with the command isfl resume {path}")
+        plan, cells = planned_cells(path, wanted=True)
+        if plan["command"] != "compare":
+            raise UserError(f"{path}: holds the runs of isfl {plan['command']}; resume it with isfl resume {path}")
+        return _finished(cells, path, host.workers, callbacks)
     kind = RunDirectory.open(path).engine["kind"]
     if kind != LOCAL["kind"]:
         raise UserError(f"{path}: is a run of the engine {kind!r}; resume it with the command isfl resume {path}")
-    experiment.resume(path, _on_line(on_round), _host(workers))
+    experiment.resume(path, after_each_round(callbacks), host)
     return Run(path)
 
 
 def compare(
     config: ConfigLike,
-    schemes: Sequence[str] = ("fedavg", "uniform-is", "isfl"),
+    schemes: str | Sequence[str] = ("fedavg", "uniform-is", "isfl"),
     seeds: Sequence[int] = (0, 1, 2),
     overrides: Sequence[str] = (),
     *,
+    variants: Mapping[str, Sequence[str]] | None = None,
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Comparison:
     """Run several schemes over several seeds; write the table, the picture and the report of all.
 
@@ -187,15 +196,19 @@ def compare(
     config
         The path of a TOML file, a nested dictionary with the same keys, or a `Config`.
     schemes
-        Names of schemes; the configuration's own scheme keeps its settings.
+        Names of schemes, or `"all"`; the configuration's own scheme keeps its settings.
     seeds
         One run of each scheme per seed.
     overrides
         Changes such as `"training.rounds=10"`, as `--set` takes them.
+    variants
+        Further rows by name, each with the changes that make it: `{"floor": ["scheme.sampling.target_floor=0.5"]}`.
     out
         The directory, which must be empty or absent (default: `runs/NAME-DATE`).
     workers
         How many runs go on at a time (default: one per core); the results do not depend on it.
+    callbacks
+        Functions to call after each round of each run with its record, a dictionary as `Comparison.records` has it.
 
     Returns
     -------
@@ -218,9 +231,15 @@ def compare(
     settings = load_config(config, overrides)
     directory = _directory(out, config, settings)
     processes = _host(workers).workers
-    cells = comparison_cells(settings, schemes, seeds, directory)
+    names = (schemes,) if isinstance(schemes, str) else schemes
+    cells = comparison_cells(settings, names, seeds, directory, list((variants or {}).items()))
     begin_cells(cells, directory, {"command": "compare", "title": _name(config, settings)})
-    run_cells(cells, processes, lambda cells: None)
+    return _finished(cells, directory, processes, callbacks)
+
+
+def _finished(cells: Sequence[Cell], directory: Path, processes: int, callbacks: Sequence[Callback]) -> Comparison:
+    """Run what is left of a comparison and write its table, picture and report."""
+    run_cells(cells, processes, as_runs_grow(callbacks, cells))
     write_comparison(cells, directory)
     return Comparison(directory)
 
@@ -238,7 +257,3 @@ def _host(workers: int | None) -> experiment.LocalHost:
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}: it must be at least 1, or None for one per core")
     return experiment.LocalHost(workers or cores())
-
-
-def _on_line(on_round: Callable[[Record], None] | None) -> experiment.OnRound:
-    return lambda line: None if on_round is None else on_round(metrics_record(line))

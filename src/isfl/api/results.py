@@ -1,31 +1,29 @@
-"""Directories of runs and comparisons as objects. Nothing is stored here: every answer is read from the directory."""
+"""The directory of a run as an object. Nothing is stored here: every answer is read from the directory."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isfl import layout
+from isfl.api.records import Record, metrics_record, table
 from isfl.errors import UserError
-from isfl.experiment.cells import planned_cells
-from isfl.experiment.compare import summarise
 from isfl.experiment.directory import RunDirectory
 from isfl.lines import LineReader
 from isfl.problem.config import Config, config_from
-from isfl.report.reading import find_runs, flat
+from isfl.report.reading import find_runs
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
     from torch import nn
 
-Record = dict[str, Any]
-"""One row of a table: plain values under plain keys, ready for `pandas.DataFrame`."""
 
-
-class Results:
-    """A directory that can be shown as a report and as figures.
+class Results(ABC):
+    """A directory that can be shown as tables, a picture, a report and figures.
 
     Parameters
     ----------
@@ -38,6 +36,33 @@ class Results:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.path = Path(directory)
+
+    @property
+    @abstractmethod
+    def records(self) -> list[Record]:
+        """One plain dictionary per round."""
+
+    @property
+    def metrics(self) -> pandas.DataFrame | list[Record]:
+        """The `records` as a pandas DataFrame; the records themselves where pandas is not installed."""
+        return table(self.records)
+
+    def plot(self) -> Figure:
+        """Draw accuracies and training loss over rounds.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A new figure; a notebook shows it. Save it with its method `savefig`.
+
+        Raises
+        ------
+        UserError
+            If no round is finished yet.
+        """
+        from isfl.report.notebook import plot_of
+
+        return plot_of(self.path)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write one self-contained HTML page that shows the results; return its path.
@@ -106,7 +131,7 @@ class Run(Results):
     >>> import isfl
     >>> _ = isfl.run({"split": {"clients": 3, "shard_size": 20}, "training": {"rounds": 2}}, out="runs/a")
     >>> run = isfl.Run("runs/a")
-    >>> run.finished, run.config.training.rounds, [record["round"] for record in run.metrics]
+    >>> run.finished, run.config.training.rounds, [record["round"] for record in run.records]
     (True, 2, [1, 2])
     >>> sorted({record["client"] for record in run.probabilities})
     [0, 1, 2]
@@ -118,11 +143,16 @@ class Run(Results):
         self._metrics, self._probabilities = (LineReader(self.path / name) for name in layout.GROWING)
 
     def __repr__(self) -> str:
-        config, records = self.config, self.metrics
+        config, records = self.config, self.records
         known = [record["accuracy_standard"] for record in records if record["accuracy_standard"] is not None]
         accuracy = f", D_S {100 * known[-1]:.1f} %" if known else ""
         rounds = f"{len(records)} of {config.training.rounds} rounds"
         return f"<Run {str(self.path)!r}: {config.scheme.name}, seed {config.seed}, {rounds}{accuracy}>"
+
+    def _repr_html_(self) -> str:
+        from isfl.report.notebook import html_of_run
+
+        return html_of_run(repr(self), self.path)
 
     @property
     def config(self) -> Config:
@@ -135,8 +165,8 @@ class Run(Results):
         return self._directory.finished
 
     @property
-    def metrics(self) -> list[Record]:
-        """One record per round so far: accuracies (shares between 0 and 1), losses, `rho`, costs.
+    def records(self) -> list[Record]:
+        """One plain dictionary per round so far: accuracies (shares between 0 and 1), losses, `rho`, costs.
 
         A value inside a group has a key with a dot, such as `seconds.training`. Values per class or per client are
         lists. `None` stands for what was not measured.
@@ -182,75 +212,6 @@ class Run(Results):
         model = prepared(model_of(config, load(config.data)), config)
         model.load_state_dict(load_file(self.path / layout.MODEL))
         return model.eval()
-
-
-class Comparison(Results):
-    """Several schemes over several seeds, one run each.
-
-    Parameters
-    ----------
-    directory
-        The directory that `isfl.compare` or `isfl compare` wrote.
-
-    Raises
-    ------
-    UserError
-        If the directory is not that of a comparison.
-
-    Examples
-    --------
-    >>> import isfl
-    >>> tiny = {"split": {"clients": 2, "shard_size": 20}, "training": {"rounds": 1}}
-    >>> _ = isfl.compare(tiny, schemes=["fedavg", "isfl"], seeds=[0, 1], out="runs/b")
-    >>> comparison = isfl.Comparison("runs/b")
-    >>> {scheme: len(runs) for scheme, runs in comparison.runs.items()}
-    {'fedavg': 2, 'isfl': 2}
-    >>> [(row["scheme"], row["seeds"]) for row in comparison.summary]
-    [('fedavg', 2), ('isfl', 2)]
-    """
-
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        super().__init__(directory)
-        if not (self.path / layout.PLAN).exists():
-            raise UserError(f"{self.path}: not a comparison (it has no {layout.PLAN}); start with isfl.compare")
-        plan, self._cells = planned_cells(self.path)
-        if plan["command"] != "compare":
-            raise UserError(f"{self.path}: holds the runs of isfl {plan['command']}, not a comparison")
-
-    def __repr__(self) -> str:
-        schemes = ", ".join(dict.fromkeys(cell.label for cell in self._cells))
-        finished = sum(cell.finished for cell in self._cells)
-        return f"<Comparison {str(self.path)!r}: {schemes}; {finished} of {len(self._cells)} runs are finished>"
-
-    @property
-    def finished(self) -> bool:
-        """Whether all runs are finished."""
-        return all(cell.finished for cell in self._cells)
-
-    @property
-    def runs(self) -> dict[str, list[Run]]:
-        """The runs that have begun, by scheme, in the order of their seeds."""
-        found: dict[str, list[Run]] = {}
-        for cell in self._cells:
-            found.setdefault(cell.label, [])
-            if cell.out.exists():
-                found[cell.label].append(Run(cell.out))
-        return found
-
-    @property
-    def summary(self) -> list[Record]:
-        """One record per scheme: means and sample standard deviations over seeds in the last round, in percent.
-
-        Raises `UserError` while runs are unfinished.
-        """
-        if not self.finished:
-            raise UserError(f"{self.path}: the comparison is not finished; resume it with isfl resume {self.path}")
-        return [asdict(row) for row in summarise(self._cells)]
-
-
-def metrics_record(line: Mapping[str, Any]) -> Record:
-    """Return a line of `metrics.jsonl` without groups: `{"seconds": {"wall": 1}}` becomes `{"seconds.wall": 1}`."""
-    return flat(line)
 
 
 def _probability_records(line: Mapping[str, Any], class_names: list[str]) -> list[Record]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def compare(
     config: ConfigFile,
-    schemes: Annotated[str, typer.Option(help="comma-separated scheme names")] = "fedavg,uniform-is,isfl",
+    schemes: Annotated[str, typer.Option(help="comma-separated scheme names, or all")] = "fedavg,uniform-is,isfl",
     variants: Annotated[
         list[str] | None,
         typer.Option("--variant", help="'NAME: key=value; key=value': one more row with these overrides; repeatable"),
@@ -32,7 +32,7 @@ def compare(
     track: Track = None,
 ) -> None:
     """Run several schemes over several seeds; write a table with mean and spread, and a picture."""
-    from isfl.experiment.compare import comparison_cells
+    from isfl.experiment.compare import comparison_cells, variant_from
     from isfl.problem.config import load_config
     from isfl.trackers.tracking import Tracking
 
@@ -40,7 +40,8 @@ def compare(
     tracking = Tracking(track or [])
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     out = out or fresh_directory(config.stem)
-    _compare(comparison_cells(settings, names, _numbers(seeds), out, variants or []), out, jobs, config.stem, tracking)
+    rows = [variant_from(text) for text in variants or []]
+    _compare(comparison_cells(settings, names, _numbers(seeds), out, rows), out, jobs, config.stem, tracking)
 
 
 def demo(

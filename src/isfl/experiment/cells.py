@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -144,6 +144,22 @@ def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence
         finally:
             pool.close()
     watch(cells)
+
+
+class NewLines:
+    """The lines that runs, perhaps in other processes, have written since the last look."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self._cells = cells
+        self._seen = {cell.out: len(cell.lines) for cell in cells}
+
+    def read(self) -> Iterator[tuple[Cell, dict[str, Any]]]:
+        """Yield every new line once, with the cell it belongs to; the lines of a cell come in order."""
+        for cell in self._cells:
+            if self._seen[cell.out] < cell.config.training.rounds:
+                for line in cell.lines[self._seen[cell.out] :]:
+                    self._seen[cell.out] = line["round"]
+                    yield cell, line
 
 
 def _cell_worker(number: int) -> Handler:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from isfl.errors import UserError
 from isfl.experiment import columns
 from isfl.experiment.cells import Cell
+from isfl.experiment.paired import Paired, paired
+from isfl.federation.scheme import SHORTHANDS
 from isfl.problem.config import Config, apply, config_from
+
+_NAME = re.compile(r"[\w+-][\w.+-]*")
 
 
 @dataclass(frozen=True)
@@ -33,15 +39,27 @@ class Summary:
     """D_S of each seed, in the order they were given: rows of one comparison can be paired."""
 
 
+ALL = "all"
+"""Stands for every scheme by name."""
+
+
 def comparison_cells(
-    config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path, variants: Sequence[str] = ()
+    config: Config,
+    schemes: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    variants: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> list[Cell]:
-    """Return one cell for each scheme or variant and each seed."""
+    """Return one cell for each scheme or variant and each seed.
+
+    A variant is a name and the overrides that make it. `all` among the schemes stands for every name.
+    """
+    schemes = tuple(SHORTHANDS) if ALL in schemes else schemes
     if not schemes or not seeds:
         raise UserError("--schemes and --seeds need at least one value each, for instance --schemes fedavg,isfl")
     # The file's own scheme keeps its parts; another name stands for its own.
     changes = [(name, [] if name == config.scheme.name else [f"scheme={name}"]) for name in schemes]
-    changes += [_variant(text) for text in variants]
+    changes += [(_checked_name(name), list(overrides)) for name, overrides in variants]
     for option, values in (("--schemes and --variant", [name for name, _ in changes]), ("--seeds", seeds)):
         if len(set(values)) != len(values):
             raise UserError(f"{option} names something twice: {','.join(map(str, values))}")
@@ -55,16 +73,23 @@ def comparison_cells(
     return cells
 
 
-def _variant(text: str) -> tuple[str, list[str]]:
+def variant_from(text: str) -> tuple[str, list[str]]:
     """Split `NAME: key=value; key=value` into its name and its overrides."""
     name, colon, changes = text.partition(":")
     overrides = [change.strip() for change in changes.split(";") if change.strip()]
-    if not colon or not re.fullmatch(r"[\w.+-]+", name.strip()) or not overrides:
+    if not colon or not _NAME.fullmatch(name.strip()) or not overrides:
         raise UserError(
             f"--variant {text}: write NAME: key=value; key=value, for instance "
             "--variant 'isfl-before: scheme=isfl; scheme.sampling.reference=before'"
         )
     return name.strip(), overrides
+
+
+def _checked_name(name: str) -> str:
+    """Return the name of a variant, which is also that of its directory."""
+    if not _NAME.fullmatch(name):
+        raise UserError(f"variant {name!r}: a name has letters, digits and . + - _ alone")
+    return name
 
 
 def summarise(cells: Sequence[Cell]) -> list[Summary]:
@@ -91,3 +116,60 @@ def summarise(cells: Sequence[Cell]) -> list[Summary]:
             )
         )
     return rows
+
+
+Metric = Literal["accuracy_standard", "accuracy_global", "worst_client_accuracy"]
+"""Accuracies of the last round that can be compared."""
+
+
+@dataclass(frozen=True)
+class PairedRow:
+    """A scheme's accuracy minus that of another scheme with the same seeds, in percentage points."""
+
+    scheme: str
+    against: str
+    seeds: int
+    difference: float
+    """Mean over seeds."""
+    spread: float
+    """Sample standard deviation over seeds."""
+    low: float | None
+    """Lower end of the 95 % interval of the mean; None for one seed."""
+    high: float | None
+    better: int
+    """The number of seeds on which the scheme is ahead."""
+    equal: int
+    worse: int
+    by_seed: Mapping[int, float]
+
+
+def paired_rows(cells: Sequence[Cell], against: str, metric: Metric = "accuracy_standard") -> list[PairedRow]:
+    """Return one row per label other than `against`; a label without a seed in common with it has none."""
+    if metric not in get_args(Metric):
+        raise UserError(f"metric is {metric!r}; choose one of {', '.join(get_args(Metric))}")
+    finals: dict[str, dict[int, float]] = {}
+    for cell in cells:
+        finals.setdefault(cell.label, {})[cell.seed] = 100 * columns.last(cell.lines, metric)
+    if against not in finals:
+        raise UserError(f"against is {against!r}; choose one of {', '.join(finals)}")
+    base = finals.pop(against)
+    pairs = {label: paired(own, base) for label, own in finals.items()}
+    return [_paired_row(label, against, pair) for label, pair in pairs.items() if pair is not None]
+
+
+def _paired_row(label: str, against: str, pair: Paired) -> PairedRow:
+    differences = list(pair.by_seed.values())
+    half = pair.half_width
+    return PairedRow(
+        scheme=label,
+        against=against,
+        seeds=pair.seeds,
+        difference=pair.mean,
+        spread=statistics.stdev(differences) if pair.seeds > 1 else 0.0,
+        low=None if half is None else pair.mean - half,
+        high=None if half is None else pair.mean + half,
+        better=sum(value > 0 for value in differences),
+        equal=sum(value == 0 for value in differences),
+        worse=sum(value < 0 for value in differences),
+        by_seed=pair.by_seed,
+    )

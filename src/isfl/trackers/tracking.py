@@ -82,15 +82,14 @@ def tracked_cells(
     tracking: Tracking, cells: Sequence[Cell], watch: Callable[[Sequence[Cell]], None]
 ) -> Iterator[Callable[[Sequence[Cell]], None]]:
     """Yield a function that calls `watch` and reports new lines of runs in other processes to the trackers."""
-    reported = {cell.out: len(cell.lines) for cell in cells}
+    from isfl.experiment.cells import NewLines
+
+    lines = NewLines(cells)
 
     def both(current: Sequence[Cell]) -> None:
         watch(current)
-        for cell in current if tracking else ():
-            if reported[cell.out] < cell.config.training.rounds:
-                for line in cell.lines[reported[cell.out] :]:
-                    tracking.on_round(cell.config, cell.out, line)
-                    reported[cell.out] = line["round"]
+        for cell, line in lines.read() if tracking else ():
+            tracking.on_round(cell.config, cell.out, line)
 
     try:
         yield both
