@@ -15,18 +15,18 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from isfl.cli import data, diagnose, doctor, flower, many, report, run
+from isfl.cli import data, diagnose, doctor, flower, init, many, report, run
 from isfl.errors import InterruptionError, UserCodeError, UserError, as_user_error, plain_warnings
 
 app = typer.Typer(
     help="Federated learning on label-skewed clients with local importance sampling.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
 app.add_typer(flower.app, name="flower")
 for command in (
+    init.init,
     run.run,
     many.compare,
     many.demo,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isfl.cli.completion import complete_data
 from isfl.cli.options import ConfigFile, Overrides
 
 app = typer.Typer(help="List and fetch data sets, show how a configuration splits them.")
@@ -27,7 +28,7 @@ def data_list() -> None:
 
 @app.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(help="a name of `isfl data list`")],
+    name: Annotated[str, typer.Argument(help="a name of `isfl data list`", autocompletion=complete_data)],
     path: Annotated[Path | None, typer.Option(help="read the official files from this directory")] = None,
     hub: Annotated[bool, typer.Option(help="allow a download from the Hugging Face hub")] = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isfl.cli.completion import complete_experiments, complete_schemes, one_of
 from isfl.cli.options import ConfigFile, Jobs, Overrides, Track
 from isfl.cli.output import resumable
 from isfl.errors import UserError
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 def compare(
     config: ConfigFile,
-    schemes: Annotated[str, typer.Option(help="comma-separated scheme names, or all")] = "fedavg,uniform-is,isfl",
+    schemes: Annotated[
+        str, typer.Option(help="comma-separated scheme names, or all", autocompletion=complete_schemes)
+    ] = "fedavg,uniform-is,isfl",
     variants: Annotated[
         list[str] | None,
         typer.Option("--variant", help="'NAME: key=value; key=value': one more row with these overrides; repeatable"),
@@ -63,12 +66,21 @@ def reproduce(
         typer.Argument(
             help="table2, table3, centralized, "
             "fig-convergence, fig-cross, fig-rho, fig-q, fig-cost, fig-sr or fig-personal; "
-            "ours: policy-screen, policy-choose or policy-confirm (docs/policy.md)"
+            "ours: policy-screen, policy-choose or policy-confirm (docs/policy.md)",
+            autocompletion=complete_experiments,
         ),
     ],
-    scale: Annotated[str, typer.Option(help="smoke, quick, half or paper")] = "quick",
+    scale: Annotated[
+        str,
+        typer.Option(help="smoke, quick, half or paper", autocompletion=one_of("smoke", "quick", "half", "paper")),
+    ] = "quick",
     interpretation: Annotated[
-        str, typer.Option("--as", help="which reading of the paper: text, authors or published (docs/reproducing.md)")
+        str,
+        typer.Option(
+            "--as",
+            help="which reading of the paper: text, authors or published (docs/reproducing.md)",
+            autocompletion=one_of("text", "authors", "published"),
+        ),
     ] = "published",
     clients: Annotated[
         int | None, typer.Option(min=1, help="number of clients, unless the experiment varies it")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isfl.cli.completion import one_of
 from isfl.trackers import FILES
 
 ConfigFile = Annotated[Path, typer.Argument(help="TOML configuration of the run", show_default=False)]
@@ -20,5 +21,8 @@ Jobs = Annotated[
 ]
 Track = Annotated[
     list[str] | None,
-    typer.Option(help=f"report every round to a tracker: {', '.join(FILES)}, or module:function; repeatable"),
+    typer.Option(
+        help=f"report every round to a tracker: {', '.join(FILES)}, or module:function; repeatable",
+        autocompletion=one_of(*FILES),
+    ),
 ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isfl.cli.completion import one_of
 from isfl.cli.flower import resume_on_flower, run_on_flower
 from isfl.cli.many import finish_comparison, finish_reproduction
 from isfl.cli.options import ConfigFile, Jobs, Overrides, Track
@@ -33,7 +34,12 @@ def run(
         Path | None, typer.Option(help="run directory (default: runs/NAME-DATE)", show_default=False)
     ] = None,
     jobs: Jobs = None,
-    engine: Annotated[str, typer.Option(help="local (worker processes on this machine) or flower")] = "local",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="local (worker processes on this machine) or flower", autocompletion=one_of("local", "flower")
+        ),
+    ] = "local",
     connection: Connection = None,
     track: Track = None,
 ) -> None:
