@@ -55,6 +55,14 @@ def scheme_runs_in(out: Path) -> None:
     tiny_run(out / "half", training={"sampling_ratio": 0.5}, **smaller)
 
 
+def _confusion(accuracy: float, classes: int) -> list[list[int]]:
+    """Return 100 samples of every class; those that are wrong are taken for the next class."""
+    right = round(100 * accuracy)
+    return [
+        [right if j == i else (100 - right) * (j == (i + 1) % classes) for j in range(classes)] for i in range(classes)
+    ]
+
+
 def written_run(path: Path, clients: int, classes: int, rounds: int, scheme: str = "isfl", seed: int = 0) -> Path:
     """Write a finished run of any size; probabilities follow from random Lipschitz values, as in a real run."""
     rng = np.random.default_rng(seed)
@@ -89,6 +97,9 @@ def written_run(path: Path, clients: int, classes: int, rounds: int, scheme: str
                 "rho_paper": 0.9 * used,
                 "rho_minimum": 0.5 * used,
                 "client_accuracy": [accuracy - 0.1 + 0.01 * k for k in range(clients)],
+                "confusion": _confusion(accuracy, classes) if classes <= 20 else None,
+                "client_update_norm": [(1 + 0.1 * k) / number for k in range(clients)],
+                "client_drift": [(0.5 + 0.1 * k) / number for k in range(clients)],
                 "drift": {"measured": 0.1, "bound": 10.0},
                 "gradient_square": 0.05,
                 "bound": {"initial": 1.0, "psi": 2.0, "sampling": 0.1, "total": 3.1, "step_condition": 0.5},

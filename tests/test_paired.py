@@ -1,10 +1,12 @@
-"""Differences paired by seed, against a table of Student's t and by hand."""
+"""Differences paired by seed, against a table of Student's t, SciPy and by hand."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from isfl.experiment.paired import paired, t_quantile
 
@@ -28,3 +30,24 @@ def test_one_seed_has_a_difference_and_no_interval() -> None:
     found = paired({0: 5.0}, {0: 6.0})
     assert found is not None and found.mean == -1.0 and found.half_width is None and not found.clear
     assert paired({0: 5.0}, {1: 6.0}) is None
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 9, 10, 30, 101])
+def test_the_quantile_of_students_t_is_scipys(degrees: int) -> None:
+    assert t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-9)
+    assert t_quantile(degrees, 0.5) == pytest.approx(stats.t.ppf(0.75, degrees), rel=1e-9)
+
+
+def test_the_interval_is_that_of_a_paired_t_test() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(80, 2, 5), rng.normal(79, 2, 5)
+    found = paired(dict(enumerate(ours.tolist())), dict(enumerate(theirs.tolist())))
+    assert found is not None and found.half_width is not None
+    low, high = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    assert (found.mean - found.half_width, found.mean + found.half_width) == pytest.approx((low, high))
+    assert found.clear == (low > 0 or high < 0)
+
+
+def test_equal_runs_differ_by_exactly_nothing() -> None:
+    found = paired({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0})
+    assert found is not None and (found.mean, found.half_width, found.clear) == (0.0, 0.0, False)

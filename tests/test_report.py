@@ -50,10 +50,11 @@ def test_the_accuracy_of_clients_is_shown_as_a_distribution(run: Path) -> None:
     lines[-2]["client_accuracy"] = [0.2, None, 0.4]
     lines[-1]["client_accuracy"] = None  # a round without evaluation
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    shown = content_of([read_run(run)], [])["runs"][0]["client_accuracy"]
+    shown = content_of([read_run(run)], [])["runs"][0]["clients"]["client_accuracy"]
     assert [shown["quantiles"][name][-2] for name in shown["quantiles"]] == pytest.approx([0.2, 0.25, 0.3, 0.35, 0.4])
     assert all(values[-1] is None and values[0] is not None for values in shown["quantiles"].values())
-    assert shown["last"] == [[0, 0.2], [2, 0.4]]
+    assert (shown["round"], shown["last"]) == (4, [[0, 0.2], [2, 0.4]])
+    assert (shown["ends"]["lowest"][-2:], shown["ends"]["highest"][-2:]) == ([0, None], [2, None])
 
 
 @pytest.mark.parametrize(

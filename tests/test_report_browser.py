@@ -112,16 +112,18 @@ def test_layers_and_clients_can_be_chosen(browser: Any, one: str) -> None:
 
 def test_the_table_of_schemes_sorts_and_holds_the_right_numbers(browser: Any, several: str) -> None:
     with opened(browser, several) as (page, seen):
-        schemes = "#several tbody td:first-child"
+        schemes = "#several > figure tbody td:first-child"
         assert page.locator(schemes).all_inner_texts() == ["fedavg", "isfl"], "highest accuracy first"
-        page.click("#several th:has-text('D_S %') >> nth=0")
+        page.click("#several > figure th:has-text('D_S %') >> nth=0")
         assert page.locator(schemes).all_inner_texts() == ["isfl", "fedavg"]
-        page.click("#several th:has-text('scheme')")
+        page.click("#several > figure th:has-text('scheme')")
         assert page.locator(schemes).all_inner_texts() == ["fedavg", "isfl"]
         page.fill("#target", "19")  # accuracies are 1 - 0.9^round: 10, 19, 27.1, ...
         page.press("#target", "Enter")
-        rows = [row.split("\t") for row in page.locator("#several tbody tr").all_inner_texts()]
-        fedavg, isfl = (dict(zip(page.locator("#several th").all_inner_texts(), row, strict=True)) for row in rows)
+        rows = [row.split("\t") for row in page.locator("#several > figure tbody tr").all_inner_texts()]
+        fedavg, isfl = (
+            dict(zip(page.locator("#several > figure th").all_inner_texts(), row, strict=True)) for row in rows
+        )
         assert [cells["rounds to 19 %"] for cells in (fedavg, isfl)] == ["2.0", "2.0"]
         # Both spend 1100 gradients per round; the shorter run has four rounds.
         equal = f"{100 * (1 - 0.9**4):.1f} ± 0.0"

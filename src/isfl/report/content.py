@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from isfl.experiment.columns import extra_gradients, total
+from isfl.report.clients import clients_of
+from isfl.report.confusion import confusion_of
 from isfl.report.detail import detail_of
 from isfl.report.numbers import count, number
 from isfl.report.reading import FoundRun, flat
 from isfl.report.side_by_side import side_by_side
+from isfl.report.summary import about_run, about_schemes
 
 MOST_NUMBERS = 1_500_000
 """Limit for the heat maps of a page: about 10 MB."""
+CONFUSION_PART = 10
+"""The confusion matrices of a run take at most this part of what is left."""
 
 SERIES = (
     "accuracy_standard",
@@ -49,13 +54,22 @@ def content_of(runs: Sequence[FoundRun], refused: Sequence[str]) -> dict[str, An
     left = MOST_NUMBERS
     shown = []
     for run in runs:
+        confusion, used = confusion_of(run, left // CONFUSION_PART)
+        left -= used
         detail, used = detail_of(run, left)
         left -= used
-        shown.append({**_summary(run), "detail": detail})
-    return {"refused": list(refused), "runs": shown, "side_by_side": side_by_side(runs) if len(runs) > 1 else None}
+        words = about_run(run, alone=len(runs) == 1)
+        shown.append({"summary": words, **_numbers_of(run), "confusion": confusion, "detail": detail})
+    several = len(runs) > 1
+    return {
+        "refused": list(refused),
+        "summary": about_schemes(runs) if several else [],
+        "runs": shown,
+        "side_by_side": side_by_side(runs) if several else None,
+    }
 
 
-def _summary(run: FoundRun) -> dict[str, Any]:
+def _numbers_of(run: FoundRun) -> dict[str, Any]:
     recalls = [line["recall"] for line in run.lines if isinstance(line.get("recall"), list)]
     return {
         "name": run.name,
@@ -81,7 +95,7 @@ def _summary(run: FoundRun) -> dict[str, Any]:
             **{key: count(total(run.lines, key)) for key in ("bytes_up", "bytes_down")},
             "extra_gradients": number(extra_gradients([run.lines])),
         },
-        "client_accuracy": _spread_of_clients(run),
+        "clients": clients_of(run),
         "recall": [number(value) for value in recalls[-1]] if recalls else None,
         "participants": [len(line.get("participants") or []) for line in run.lines],
         "refused": [
@@ -91,29 +105,6 @@ def _summary(run: FoundRun) -> dict[str, Any]:
             for client, reason in line["refused"].items()
         ],
     }
-
-
-QUANTILES = {"lowest": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "highest": 1.0}
-
-
-def _spread_of_clients(run: FoundRun) -> dict[str, Any] | None:
-    """Return the accuracy on clients' own data: quantiles per round, and every client in the last evaluated round."""
-    rows = [_known_accuracies(line) for line in run.lines]
-    if not any(rows):
-        return None
-    quantiles = {
-        name: [number(float(np.quantile(list(row.values()), level))) if row else None for row in rows]
-        for name, level in QUANTILES.items()
-    }
-    last = next(row for row in reversed(rows) if row)
-    return {"quantiles": quantiles, "last": [[client, number(value)] for client, value in last.items()]}
-
-
-def _known_accuracies(line: Mapping[str, Any]) -> dict[int, float]:
-    values = line.get("client_accuracy")
-    if not isinstance(values, list):
-        return {}
-    return {k: float(value) for k, value in enumerate(values) if number(value) is not None}
 
 
 def _about(run: FoundRun) -> list[list[str]]:

@@ -18,15 +18,6 @@ Labelled = Mapping[str, Sequence[FoundRun]]
 MOST_MARKERS = 10
 
 
-def by_group(runs: Sequence[FoundRun]) -> dict[str, dict[str, list[FoundRun]]]:
-    """Return group -> label -> runs, in the order they come; runs without a round are left out."""
-    groups: dict[str, dict[str, list[FoundRun]]] = {}
-    for run in runs:
-        if run.lines:
-            groups.setdefault(run.group, {}).setdefault(run.short_label, []).append(run)
-    return groups
-
-
 def series(run: FoundRun, key: str) -> Array:
     """Return a number of every round of a run; NaN where it was not measured."""
     return columns.series(run.lines, key)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from isfl.report.numbers import thinned
 from isfl.report.reading import FoundRun
 from isfl.theory import sampling_probabilities
 from isfl.theory.arrays import Array, squared
@@ -35,7 +36,7 @@ def detail_of(run: FoundRun, room: int) -> tuple[dict[str, Any] | None, int]:
     shown = min(clients, room // (LAYERS * width * min(FEWEST_ROUNDS, max(len(drawn), 1))))
     if shown < 1:
         return None, 0
-    lines = _thinned(drawn, max(1, room // (LAYERS * width * shown)))
+    lines = thinned(drawn, max(1, room // (LAYERS * width * shown)))
     rounds = [_round(run, line, local, shown) for line in lines]
     detail = {
         "clients": shown,
@@ -46,13 +47,6 @@ def detail_of(run: FoundRun, room: int) -> tuple[dict[str, Any] | None, int]:
         "rounds": rounds,
     }
     return detail, LAYERS * width * shown * max(len(rounds), 1)
-
-
-def _thinned(lines: list[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """Return at most `most` lines, evenly spaced, the first and the last among them."""
-    if len(lines) <= most:
-        return lines
-    return [lines[i] for i in np.unique(np.linspace(0, len(lines) - 1, max(most, 2)).round().astype(int))]
 
 
 def _round(run: FoundRun, line: Mapping[str, Any], local: Array | None, shown: int) -> dict[str, Any]:

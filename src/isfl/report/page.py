@@ -16,7 +16,19 @@ from isfl.files import write_whole
 from isfl.report.content import content_of
 from isfl.report.reading import FoundRun, find_runs
 
-SCRIPTS = ("dom", "table", "charts", "heatmap", "water", "single", "several", "main")
+SCRIPTS = (
+    "dom",
+    "table",
+    "charts",
+    "heatmap",
+    "water",
+    "clients",
+    "confusion",
+    "differences",
+    "single",
+    "several",
+    "main",
+)
 """In the order they build on each other."""
 
 

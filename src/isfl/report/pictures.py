@@ -15,8 +15,8 @@ from matplotlib.ticker import LogFormatter, ScalarFormatter
 from isfl.experiment import columns
 from isfl.experiment.columns import band_of
 from isfl.plotting import COLUMN, PAGE, legend_below, over_rounds, sheet, styles_of, tidy
-from isfl.report.curves import MOST_MARKERS, by_group, draw_band, draw_curves, seeds_of, series
-from isfl.report.reading import FoundRun
+from isfl.report.curves import MOST_MARKERS, draw_band, draw_curves, seeds_of, series
+from isfl.report.reading import FoundRun, by_group
 from isfl.theory import skew_card
 from isfl.theory.arrays import Array
 

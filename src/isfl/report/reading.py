@@ -155,6 +155,15 @@ def read_run(
     )
 
 
+def by_group(runs: Sequence[FoundRun]) -> dict[str, dict[str, list[FoundRun]]]:
+    """Return group -> label -> runs, in the order they come; runs without a round are left out."""
+    groups: dict[str, dict[str, list[FoundRun]]] = {}
+    for run in runs:
+        if run.lines:
+            groups.setdefault(run.group, {}).setdefault(run.short_label, []).append(run)
+    return groups
+
+
 def run_directories(given: Path) -> list[tuple[Path, str | None]]:
     """Return the run directories at or below a path, with the labels of the plan they belong to."""
     if (given / layout.PLAN).is_file():

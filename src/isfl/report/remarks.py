@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from isfl.experiment.columns import band_of
-from isfl.report.curves import by_group, series
+from isfl.report.curves import series
 from isfl.report.pictures import drawn_by
-from isfl.report.reading import FoundRun
+from isfl.report.reading import FoundRun, by_group
 from isfl.theory.arrays import Array
 
 UNNORMALISED = (

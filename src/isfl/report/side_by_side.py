@@ -10,6 +10,7 @@ import numpy as np
 
 from isfl.experiment import columns
 from isfl.experiment.columns import Band, Lines
+from isfl.report.differences import differences
 from isfl.report.numbers import count, number
 from isfl.report.reading import FoundRun
 from isfl.theory.arrays import Array
@@ -43,6 +44,7 @@ def side_by_side(runs: Sequence[FoundRun]) -> dict[str, Any] | None:
             ]
             for metric, factor in CURVES.items()
         },
+        "differences": differences({label: [runs[i] for i in own] for label, own in members.items()}),
         "cost": [{"label": label, **_cost(group)} for label, group in groups.items()],
     }
 

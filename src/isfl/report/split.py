@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from isfl.diagnose.heatmap import draw_counts
 from isfl.plotting import COLUMN, PAGE, legend_below, sheet, styles_of
-from isfl.report.curves import by_group, draw_curves, seeds_of
+from isfl.report.curves import draw_curves, seeds_of
 from isfl.report.pictures import PANELS, NotDrawnError, not_too_many
-from isfl.report.reading import FoundRun
+from isfl.report.reading import FoundRun, by_group
 
 
 def federation(runs: Sequence[FoundRun]) -> Figure:

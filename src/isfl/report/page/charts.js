@@ -64,7 +64,7 @@ function drawNow() {
   while (undrawn.length) undrawn.pop()();
 }
 
-// series: [{ name, x: [], y: [], low: [], high: [] }]
+// series: [{ name, x: [], y: [], low: [], high: [], notes: [] }]
 function lineChart(title, series, { x = "round", y = "", log = false, caption = "", line = null, integer = true } = {}) {
   const drawn = series.map((one, index) => ({ ...one, index })).filter((one) => one.y.some((value) => known(value) && (!log || value > 0)));
   const table = () => [["series", x, y || "value", ...(drawn.some((one) => one.low) ? ["lowest", "highest"] : [])],
@@ -110,7 +110,7 @@ function lineChart(title, series, { x = "round", y = "", log = false, caption = 
       const at = first + ((event.clientX - chart.getBoundingClientRect().left) * (width / chart.clientWidth) - box.left) / (box.right - box.left) * (end - first);
       const place = near.reduce((best, value) => (Math.abs(value - at) < Math.abs(best - at) ? value : best), near[0]);
       cursor.setAttribute("x1", px(place)); cursor.setAttribute("x2", px(place)); cursor.setAttribute("visibility", "visible");
-      readout.textContent = `${x} ${short(place)}: ` + drawn.filter((one) => one.x.includes(place)).map((one) => `${one.name} ${short(one.y[one.x.indexOf(place)], 4)}`).join(" · ");
+      readout.textContent = `${x} ${short(place)}: ` + drawn.filter((one) => one.x.includes(place)).map((one) => { const i = one.x.indexOf(place); return `${one.name} ${short(one.y[i], 4)}${one.notes?.[i] ? ` (${one.notes[i]})` : ""}`; }).join(" · ");
     });
     chart.addEventListener("pointerleave", () => { cursor.setAttribute("visibility", "hidden"); readout.textContent = ""; });
     return chart;

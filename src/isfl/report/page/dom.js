@@ -91,3 +91,8 @@ function figure(title, caption, table, body, wide = false) {
 function note(lines) {
   return lines.length ? el("div", { class: "note", role: "note" }, el("ul", {}, ...lines.map((line) => el("li", {}, line)))) : null;
 }
+
+// What the numbers say, in sentences that were computed with them.
+function summary(id, lines) {
+  return lines.length ? el("ul", { id, class: "summary" }, ...lines.map((line) => el("li", {}, line))) : null;
+}

@@ -1,4 +1,4 @@
-// Clients and classes as a heat map of lightness, which reads the same in grey. Cells show numbers if they fit.
+// Tables as heat maps of lightness, which read the same in grey. Cells show numbers if they fit.
 
 const LAYERS = {
   probability: "sampling probability",
@@ -7,23 +7,24 @@ const LAYERS = {
   change: "probability ÷ local share",
 };
 
-// values: [client][class]; picked: the chosen client; onPick(client)
-function heatMap(values, classes, { picked, onPick, marked, most, form }) {
-  const readout = el("div", { class: "readout", id: "heat-readout" });
+// values: [row][column]; rows: their names, else numbers; picked: the chosen row; onPick(row); tell(row, column): words
+// for what is pointed at; top: what the darkest cells are
+function heatMap(values, classes, { id, label, rows: names = null, picked, onPick, marked, most, form, top: darkest, tell, diagonal = false }) {
+  const readout = el("div", { class: "readout", id: `${id}-readout` });
   const scroll = el("div", { class: "scroll" });
   const place = responsive((width) => {
-    const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": "client by class", id: "heat" });
+    const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": label, id });
     paint(canvas, Math.max(width, 200));
     return canvas;
   });
   scroll.append(place);
-  return el("div", {}, scale(most, form), scroll, readout);
+  return el("div", {}, scale(), scroll, readout);
 
   function paint(canvas, width) {
     const style = getComputedStyle(document.documentElement);
     const [low, high] = ["--low", "--high"].map((name) => style.getPropertyValue(name).split(",").map(Number));
     const ink = style.getPropertyValue("--ink"), soft = style.getPropertyValue("--soft"), strong = style.getPropertyValue("--strong");
-    const left = 44, top = 20, columns = classes.length, rows = values.length;
+    const left = names ? Math.min(92, width * 0.22) : 44, top = 20, columns = classes.length, rows = values.length;
     const cell = { width: Math.max((width - left) / columns, 3), height: Math.max(4, Math.min(26, 640 / rows)) };
     const size = { width: left + cell.width * columns, height: top + cell.height * rows };
     const ratio = window.devicePixelRatio || 1;
@@ -49,7 +50,8 @@ function heatMap(values, classes, { picked, onPick, marked, most, form }) {
     const everyRow = Math.ceil(12 / cell.height), everyColumn = Math.ceil(30 / cell.width);
     for (let client = 0; client < rows; client += everyRow) {
       pen.fillStyle = client === picked ? strong : soft;
-      pen.fillText(`${marked && !marked.has(client) ? "· " : ""}${client}`, left - 6, top + (client + 0.5) * cell.height);
+      const room = Math.floor(left / 6.5), name = names?.[client] ?? `${marked && !marked.has(client) ? "· " : ""}${client}`;
+      pen.fillText(name.length > room ? `${name.slice(0, room - 1)}…` : name, left - 6, top + (client + 0.5) * cell.height);
     }
     pen.textAlign = "center";
     pen.fillStyle = soft;
@@ -62,6 +64,10 @@ function heatMap(values, classes, { picked, onPick, marked, most, form }) {
       pen.lineWidth = 1.5;
       pen.strokeRect(left, top + picked * cell.height, cell.width * columns - 1, cell.height);
     }
+    if (diagonal) {
+      pen.strokeStyle = soft;
+      for (let i = 0; i < rows; i += 1) pen.strokeRect(left + i * cell.width + 0.5, top + i * cell.height + 0.5, cell.width - 1, cell.height - 1);
+    }
     const at = (event) => {
       const box = canvas.getBoundingClientRect();
       const client = Math.floor((event.clientY - box.top - top) / cell.height), i = Math.floor((event.clientX - box.left - left) / cell.width);
@@ -69,8 +75,9 @@ function heatMap(values, classes, { picked, onPick, marked, most, form }) {
     };
     canvas.onpointermove = (event) => {
       const found = at(event);
-      readout.textContent = found ? `client ${found[0]}, ${classes[found[1]]}: ${form(values[found[0]][found[1]])}` : "";
+      readout.textContent = found ? tell(...found) : "";
     };
+    if (!onPick) return;
     canvas.onclick = (event) => { const found = at(event); if (found) onPick(found[0]); };
     canvas.onkeydown = (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -78,8 +85,8 @@ function heatMap(values, classes, { picked, onPick, marked, most, form }) {
     };
   }
 
-  function scale(top, text) {
+  function scale() {
     const bar = "linear-gradient(to right, rgb(var(--low)), rgb(var(--high)))";
-    return el("div", { class: "legend" }, el("span", {}, "0"), el("span", { style: `flex: 0 0 160px; height: 12px; align-self: center; border: 1px solid var(--line); background: ${bar}` }), el("span", {}, `${text(top)} and more`));
+    return el("div", { class: "legend" }, el("span", {}, "0"), el("span", { style: `flex: 0 0 160px; height: 12px; align-self: center; border: 1px solid var(--line); background: ${bar}` }), el("span", {}, darkest));
   }
 }

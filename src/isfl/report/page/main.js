@@ -2,7 +2,7 @@
 
 let content = JSON.parse(document.getElementById("data").textContent);
 // Of several runs, begin with the first that samples by Lipschitz values: it has most to show.
-const state = { run: Math.max(content.runs.findIndex((run) => run.detail?.floor), 0), round: null, client: 0, layer: "probability", target: null };
+const state = { run: Math.max(content.runs.findIndex((run) => run.detail?.floor), 0), round: null, client: 0, layer: "probability", target: null, confusion: null, measure: null, dot: null, compared: null, reference: null };
 
 function redraw(part) {
   const scroll = window.scrollY, focus = document.activeElement?.id;
@@ -33,8 +33,8 @@ function drawPage() {
   document.getElementById("subtitle").textContent = runs.length > 1 ? `${runs.length - under} finished` : `${run.name}: ${status(run)}`;
   const parts = [note(content.refused)];
   if (runs.length > 1) {
-    parts.push(el("h2", {}, "Schemes side by side"), sideBySide(content, state, redraw), el("h2", {}, `One run: ${run.label} · seed ${run.seed ?? "?"}`),
-      el("div", { class: "controls" }, el("label", {}, "run ", el("select", { id: "which", onchange: (event) => { state.run = Number(event.target.value); state.round = null; redraw("run"); } },
+    parts.push(summary("summary", content.summary), el("h2", {}, "Schemes side by side"), sideBySide(content, state, redraw), el("h2", {}, `One run: ${run.label} · seed ${run.seed ?? "?"}`),
+      el("div", { class: "controls" }, el("label", {}, "run ", el("select", { id: "which", onchange: (event) => { Object.assign(state, { run: Number(event.target.value), round: null, confusion: null, dot: null }); redraw("run"); } },
         ...runs.map((one, i) => el("option", { value: i, selected: one === run }, `${one.label} · seed ${one.seed ?? "?"} (${one.name})`))))));
   }
   parts.push(singleRun(run, state, redraw));

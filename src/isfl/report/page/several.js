@@ -21,6 +21,7 @@ function sideBySide({ runs, side_by_side: side }, state, redraw) {
     el("div", { class: "controls" }, el("label", {}, "target accuracy on D_S ", input, " %")),
     figure("Side by side", `Last round; mean ± standard deviation over seeds. Rounds to the target: mean of the seeds that reach it. Equal cost: after ${side.budget.toLocaleString("en")} gradients for training and sampling, the fewest of any run here, interpolated linearly between evaluated rounds. Extra gradients: for sampling, in percent of those for training. Seconds: computing time of training and sampling.`,
       () => [columns.map((column) => column.title), rows.map((row) => row.map((cell) => cell.csv ?? cell.sort))], sortableTable(columns, rows, 2, true), true),
+    el("div", { class: "grid" }, differenceChart(side, state)),
     el("div", { class: "grid" },
       overRounds(side, "accuracy_standard", "D_S over rounds"), overRounds(side, "accuracy_global", "D_G over rounds"),
       lineChart("D_S over cost", side.cost.map((curve) => ({ name: curve.label, ...curve })), { x: "gradient evaluations", y: "accuracy in %", integer: false, line: { at: side.budget, name: "equal cost" } }),

@@ -5,6 +5,7 @@ function singleRun(run, state, redraw) {
   const over = (key, part, factor = 1) => ({ x: run.round, y: (part ? run.groups[key][part] : run.series[key]).map((value) => (known(value) ? value * factor : null)) });
   return el("div", { id: "run" },
     note([...run.problems, ...run.warnings]),
+    summary("run-summary", run.summary),
     finalFigures(run),
     el("h2", {}, "What was run"), about(run),
     el("h2", {}, "Learning"),
@@ -12,12 +13,12 @@ function singleRun(run, state, redraw) {
       lineChart("Accuracy", [{ name: "D_S, balanced test set", ...accuracy("accuracy_standard") }, { name: "D_G, all clients' data", ...accuracy("accuracy_global") }, { name: "worst client", ...accuracy("worst_client_accuracy") }], { y: "accuracy in %" }),
       lineChart("Training loss", [{ name: "loss", ...over("train_loss") }], { y: "cross-entropy" }),
       recallChart(run),
-      ...clientCharts(run)),
+      ...[confusionChart(run, state), clientAccuracy(run), clientChart(run, state)].filter(Boolean)),
     el("h2", {}, "Who draws what"), mixes(run, state, redraw),
     el("h2", {}, "Theory"),
     el("div", { class: "grid" },
       lineChart("ρ: in use, the paper's rule, the minimum", [{ name: "in use", ...over("rho_used") }, { name: "paper's rule", ...over("rho_paper") }, { name: "minimum", ...over("rho_minimum") }], { y: "ρ", log: true, caption: "The factor of the convergence bound that sampling moves, mean over clients. Lower means a tighter bound. The minimum is a theoretical reference, not a good sampling rule." }),
-      ...boundCharts(run, over)),
+      ...movementCharts(run), ...boundCharts(run, over)),
     el("h2", {}, "Cost"), cost(run),
     el("h2", {}, "Refused clients"), refusals(run));
 }
@@ -42,16 +43,12 @@ function about(run) {
       figure("Settings", "", () => [["key", "value"], settings], sortableTable([{ title: "key", text: true }, { title: "value", text: true }], settings.map((row) => row.map((cell) => ({ show: cell, sort: cell })))))));
 }
 
-// Accuracy on the clients' own data: all clients, not only the worst.
-function clientCharts(run) {
-  const spread = run.client_accuracy;
-  if (!spread) return [];
-  const lines = Object.entries(spread.quantiles).map(([name, values]) => ({ name, x: run.round, y: values.map((value) => (known(value) ? 100 * value : null)) }));
-  const bars = spread.last.map(([client, value]) => ({ name: `client ${client}`, value })).sort((a, b) => a.value - b.value);
-  return [
-    lineChart("Clients' own accuracy", lines, { y: "accuracy in %", caption: "Accuracy of the global model on each client's data: quantiles over clients." }),
-    barChart("Client by client", bars, { form: (value) => `${percent(value)} %`, caption: "The last evaluated round, lowest first." }),
-  ];
+// Accuracy on the clients' own data over rounds: all clients, not only the worst.
+function clientAccuracy(run) {
+  const spread = run.clients.client_accuracy;
+  if (!spread) return null;
+  const lines = Object.entries(spread.quantiles).map(([name, values]) => ({ name, x: run.round, y: values.map((value) => (known(value) ? 100 * value : null)), notes: spread.ends[name]?.map((client) => (known(client) ? `client ${client}` : "")) }));
+  return lineChart("Clients' own accuracy", lines, { y: "accuracy in %", caption: "Accuracy of the global model on each client's data: quantiles over clients." });
 }
 
 // Both sides of Lemma 1 and of Theorem 1, if the run measured them.
@@ -93,7 +90,7 @@ function mixes(run, state, redraw) {
   const form = layer === "change" ? (value) => (known(value) ? `${short(value, 2)}×` : "–") : (value) => (!known(value) ? "–" : value > 0 && value < 0.0005 ? "≈0" : value.toFixed(value < 0.0995 ? 3 : 2).replace(/^0/, ""));
   const table = () => [["round", "client", ...run.classes], values.map((row, k) => [layer === "probability" || layer === "change" ? at.round : "", k, ...row])];
   const marked = at?.participants ? new Set(at.participants) : null;
-  const picture = heatMap(values, run.classes, { picked: client, onPick: (k) => { state.client = k; redraw("mixes"); }, marked: marked && marked.size < detail.clients ? marked : null, most, form });
+  const picture = heatMap(values, run.classes, { id: "heat", label: "client by class", top: `${form(most)} and more`, tell: (k, i) => `client ${k}, ${run.classes[i]}: ${form(values[k][i])}`, picked: client, onPick: (k) => { state.client = k; redraw("mixes"); }, marked: marked && marked.size < detail.clients ? marked : null, most, form });
   place.append(el("div", { class: "grid" },
     figure(`Client by class: ${LAYERS[layer]}${at && layer !== "local" && layer !== "target" ? `, round ${at.round}` : ""}`, "Rows are clients, columns are classes. Click a row to see how that client draws. A dot before a number means that the client did not take part.", table, picture, true),
     at ? waterPicture(run, detail, at, client) : null));
