@@ -93,7 +93,7 @@ def test_only_training_samples_are_transformed_as_they_are_stored(scheme: Any, s
     federate(settings, engine)
     assert sum(map(len, seen)) == 2 * 3 * (32 + 32)
     assert all(batch.dtype == torch.uint8 and len(batch) == 16 for batch in seen)
-    stored = {bytes(image.flatten().tolist()) for image in engine.clients.data.inputs}
+    stored = {bytes(image.flatten().tolist()) for image in engine.clients.data.stored()}
     assert all(bytes(image.flatten().tolist()) in stored for batch in seen for image in batch)
 
 
@@ -106,9 +106,9 @@ def test_a_transform_that_blanks_images_leaves_every_measurement_alone() -> None
         local = {name: value + 0.01 for name, value in reference.items()}
         estimate = engine.server.lipschitz([local], reference)
         standard, clients = engine.evaluate(local)
-        stored = engine.clients.data.inputs.clone()
+        stored = engine.clients.data.stored().clone()
         (update, *_) = engine.train([TrainTask(1, 0, reference, np.full(4, 0.25), None)])
-        assert torch.equal(engine.clients.data.inputs, stored), "the stored images do not change"
+        assert torch.equal(engine.clients.data.stored(), stored), "the stored images do not change"
         measured.append(
             (estimate.values, standard.total, dict(clients), engine.server.public_loss(local), update.train_loss)
         )

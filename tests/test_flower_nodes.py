@@ -222,7 +222,7 @@ def own(tmp_path: Path, **changes: Any) -> tuple[Config, Federation]:
     """Three clients with the samples of the split, one file each."""
     central = config_of(**{"scheme": "isfl", **changes})
     for k, data in enumerate(prepare(central).clients):
-        np.savez(tmp_path / f"{k}.npz", images=data.inputs.numpy(), labels=data.labels.numpy())
+        np.savez(tmp_path / f"{k}.npz", images=data.stored().numpy(), labels=data.labels.numpy())
     config = config_of(**{"scheme": "isfl", **changes, "flower": {"own_data": True, "clients": 3}})
     return config, Federation({10 + k: Node(k, tmp_path / "state", data=str(tmp_path / f"{k}.npz")) for k in range(3)})
 

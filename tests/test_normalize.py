@@ -44,7 +44,7 @@ def test_channels_are_normalised_by_mean_and_deviation(tmp_path: Path, kind: typ
         inputs = data.everything()[0]
         np.testing.assert_allclose(inputs.numpy(), by_hand(stored / scale), rtol=1e-4, atol=1e-5)
         assert inputs.dtype == torch.float32 and inputs.is_contiguous(memory_format=torch.channels_last)
-        assert np.array_equal(data.inputs.numpy(), stored), "stored inputs do not change"
+        assert np.array_equal(data.stored().numpy(), stored), "stored inputs do not change"
 
 
 def test_vectors_are_normalised_feature_by_feature() -> None:

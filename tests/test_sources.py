@@ -46,7 +46,7 @@ def test_digits_are_real_and_balanced_for_testing() -> None:
     source = load(DataSettings(name="digits"))
     assert len(source.train) + len(source.test) == 1797
     assert source.test.class_counts.tolist() == [50] * 10 and source.train.inputs.shape[1:] == (1, 8, 8)
-    assert source.train.inputs.max() == 255
+    assert source.train.stored().max() == 255
 
 
 def test_own_arrays_in_an_npz_file(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def good(): return np.zeros((4, 5)), np.array([0, 1, 0, 1]), np.zeros((2, 5)), n
 def raises(): raise RuntimeError("the disk is on fire")
 def nothing(): return None
 def three(): return 1, 2, 3
-def ragged(): return [[1], [1, 2]], [0, 1], [[1]], [0]
+def ragged(): return [[1.5], [1.5, 2]], [0, 1], [[1.5]], [0]
 def leaves(): raise SystemExit(0)
 class Net(torch.nn.Module):
     def __init__(self, shape, classes):
@@ -142,9 +142,9 @@ def test_own_functions_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert source.train.inputs.dtype == torch.float32 and source.train.num_classes == 2
     for name, message in (
         ("own_things:raises", "it raised RuntimeError: the disk is on fire"),
-        ("own_things:nothing", "it returned NoneType; it should return"),
-        ("own_things:three", "it returned tuple; it should return"),
-        ("own_things:ragged", "what it returned are not arrays"),
+        ("own_things:nothing", "found NoneType; give train inputs, train labels"),
+        ("own_things:three", "found tuple; give train inputs, train labels"),
+        ("own_things:ragged", r"train: sample 1 has shape \(2,\) where sample 0 has \(1,\)"),
         ("own_things:leaves", "it raised SystemExit"),
         ("own_things:absent", "has no 'absent'"),
         ("no_such_module:f", "cannot import 'no_such_module'"),

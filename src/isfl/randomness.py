@@ -5,6 +5,7 @@ Hence one worker equals many, an interrupted run equals an uninterrupted one, an
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -46,3 +47,18 @@ def torch_randomness(seed: int, purpose: Purpose, *, round: int = 0, client: int
     with torch.random.fork_rng():
         torch.manual_seed(int(stream.integers(2**62)))
         yield
+
+
+@contextmanager
+def global_randomness(seed: int) -> Iterator[None]:
+    """Seed the global generators of torch, numpy and Python, for code of the user that takes them; restored after."""
+    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)  # noqa: NPY002
+            random.setstate(of_python)

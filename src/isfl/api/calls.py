@@ -19,8 +19,11 @@ from isfl.experiment.cells import Cell, begin_cells, planned_cells, run_cells
 from isfl.experiment.compare import comparison_cells
 from isfl.experiment.directory import LOCAL, RunDirectory
 from isfl.layout import fresh_directory
+from isfl.models import AnyModel
 from isfl.problem import config as configuration
 from isfl.problem.config import Config
+from isfl.problem.given import Given, given_objects, named_python
+from isfl.problem.problem import loaded
 from isfl.report.comparison import write_comparison
 
 ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str]
@@ -62,6 +65,8 @@ def load_config(config: ConfigLike, overrides: Sequence[str] = ()) -> Config:
             return config
         case Config():
             raw: dict[str, Any] = config.model_dump(mode="json")
+            if "split" not in config.model_fields_set:
+                del raw["split"]  # the data may come with its own
         case Mapping():
             raw = copy.deepcopy(dict(config))
         case _:
@@ -75,6 +80,8 @@ def run(
     config: ConfigLike,
     overrides: Sequence[str] = (),
     *,
+    data: Any = None,
+    model: AnyModel | None = None,
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     callbacks: Sequence[Callback] = (),
@@ -87,6 +94,12 @@ def run(
         The path of a TOML file, a nested dictionary with the same keys, or a `Config`.
     overrides
         Changes such as `"training.rounds=10"`, as `--set` takes them.
+    data
+        The data, in place of `data.name`: `(train, test)`, each a map-style `torch.utils.data.Dataset`, a data set of
+        Hugging Face or `(inputs, labels)`; a list or dictionary of such sets as `train` is one per client.
+    model
+        The model, in place of `model.name`: a `torch.nn.Module`, which is copied, or a class or function that builds
+        one from the shape of an input and the number of classes.
     out
         The run directory, which must be empty or absent (default: `runs/NAME-DATE`).
     workers
@@ -117,15 +130,18 @@ def run(
     >>> type(run.model()).__name__
     'Sequential'
     """
-    settings = load_config(config, overrides)
+    given = given_objects(data, model)
+    settings = named_python(load_config(config, overrides), given)
     directory = _directory(out, config, settings)
-    experiment.run(settings, directory, after_each_round(callbacks), _host(workers))
+    experiment.run(settings, directory, after_each_round(callbacks), _host(workers), given=given)
     return Run(directory)
 
 
 def resume(
     directory: str | os.PathLike[str],
     *,
+    data: Any = None,
+    model: AnyModel | None = None,
     workers: int | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Run | Comparison:
@@ -135,6 +151,10 @@ def resume(
     ----------
     directory
         The directory of the run or comparison; finished runs stay as they are.
+    data
+        What `isfl.run` or `isfl.compare` was given, once more.
+    model
+        What `isfl.run` or `isfl.compare` was given, once more.
     workers
         How many processes share the work (default: one per core).
     callbacks
@@ -148,7 +168,7 @@ def resume(
     Raises
     ------
     UserError
-        If the directory is not that of a run or comparison on this machine, or its data has changed.
+        If the directory is not that of a run or comparison on this machine, or its data or model has changed.
 
     Examples
     --------
@@ -165,16 +185,16 @@ def resume(
     2
     """
     path = Path(directory)
-    host = _host(workers)
+    host, given = _host(workers), given_objects(data, model)
     if (path / layout.PLAN).exists():
         plan, cells = planned_cells(path, wanted=True)
         if plan["command"] != "compare":
             raise UserError(f"{path}: holds the runs of isfl {plan['command']}; resume it with isfl resume {path}")
-        return _finished(cells, path, host.workers, callbacks)
+        return _finished(cells, path, host.workers, callbacks, given)
     kind = RunDirectory.open(path).engine["kind"]
     if kind != LOCAL["kind"]:
         raise UserError(f"{path}: is a run of the engine {kind!r}; resume it with the command isfl resume {path}")
-    experiment.resume(path, after_each_round(callbacks), host)
+    experiment.resume(path, after_each_round(callbacks), host, given=given)
     return Run(path)
 
 
@@ -185,6 +205,8 @@ def compare(
     overrides: Sequence[str] = (),
     *,
     variants: Mapping[str, Sequence[str]] | None = None,
+    data: Any = None,
+    model: AnyModel | None = None,
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     callbacks: Sequence[Callback] = (),
@@ -203,6 +225,10 @@ def compare(
         Changes such as `"training.rounds=10"`, as `--set` takes them.
     variants
         Further rows by name, each with the changes that make it: `{"floor": ["scheme.sampling.target_floor=0.5"]}`.
+    data
+        As in `isfl.run`.
+    model
+        As in `isfl.run`; a module has the same initial weights for all seeds.
     out
         The directory, which must be empty or absent (default: `runs/NAME-DATE`).
     workers
@@ -228,18 +254,21 @@ def compare(
     >>> [row["scheme"] for row in comparison.summary]
     ['fedavg', 'calibrated']
     """
-    settings = load_config(config, overrides)
+    given = given_objects(data, model)
+    settings, given = loaded(named_python(load_config(config, overrides), given), given)
     directory = _directory(out, config, settings)
     processes = _host(workers).workers
     names = (schemes,) if isinstance(schemes, str) else schemes
     cells = comparison_cells(settings, names, seeds, directory, list((variants or {}).items()))
-    begin_cells(cells, directory, {"command": "compare", "title": _name(config, settings)})
-    return _finished(cells, directory, processes, callbacks)
+    begin_cells(cells, directory, {"command": "compare", "title": _name(config, settings)}, given=given)
+    return _finished(cells, directory, processes, callbacks, given)
 
 
-def _finished(cells: Sequence[Cell], directory: Path, processes: int, callbacks: Sequence[Callback]) -> Comparison:
+def _finished(
+    cells: Sequence[Cell], directory: Path, processes: int, callbacks: Sequence[Callback], given: Given
+) -> Comparison:
     """Run what is left of a comparison and write its table, picture and report."""
-    run_cells(cells, processes, as_runs_grow(callbacks, cells))
+    run_cells(cells, processes, as_runs_grow(callbacks, cells), given)
     write_comparison(cells, directory)
     return Comparison(directory)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import nn
 
+    from isfl.models import AnyModel
+
 
 class Results(ABC):
     """A directory that can be shown as tables, a picture, a report and figures.
@@ -183,8 +185,13 @@ class Run(Results):
         names = self._directory.split["class_names"]
         return [record for line in _read(self._probabilities) for record in _probability_records(line, names)]
 
-    def model(self) -> nn.Module:
+    def model(self, model: AnyModel | None = None) -> nn.Module:
         """Build the model of the configuration and load the final weights into it.
+
+        Parameters
+        ----------
+        model
+            What `isfl.run` was given as `model`, once more.
 
         Returns
         -------
@@ -194,7 +201,7 @@ class Run(Results):
         Raises
         ------
         UserError
-            If the run is not finished, or its data or model can no longer be found.
+            If the run is not finished, or its model can no longer be found.
         """
         if not self.finished:
             raise UserError(
@@ -209,9 +216,12 @@ class Run(Results):
         # The layers of torch itself: a user's tools need not know the compiled ones, which are for training.
         plain = {"training": self.config.training.model_copy(update={"convolutions": "torch"})}
         config = self.config.model_copy(update=plain)
-        model = prepared(model_of(config, load(config.data)), config)
-        model.load_state_dict(load_file(self.path / layout.MODEL))
-        return model.eval()
+        described = self._directory.split
+        shape = described.get("input_shape") or load(config.data).train.inputs.shape[1:]
+        built = model_of(config, tuple(shape), len(described["class_names"]), model)
+        final = prepared(built, config)
+        final.load_state_dict(load_file(self.path / layout.MODEL))
+        return final.eval()
 
 
 def _probability_records(line: Mapping[str, Any], class_names: list[str]) -> list[Record]:

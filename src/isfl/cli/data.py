@@ -64,5 +64,5 @@ def data_show(
     settings = load_config(config, overrides or [])
     problem = prepare(settings)
     counts = np.stack([data.class_counts for data in problem.clients])
-    print_table(SKEW_HEADINGS, skew_rows(counts), f"{settings.data.name}, {settings.split.kind} split", "")
+    print_table(SKEW_HEADINGS, skew_rows(counts), f"{settings.data.name}, {problem.config.split.kind} split", "")
     say(f"picture: {draw_split(counts, problem.class_names, out)}")

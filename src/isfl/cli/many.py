@@ -16,6 +16,7 @@ from isfl.layout import RUNS, fresh_directory
 
 if TYPE_CHECKING:
     from isfl.experiment.cells import Cell
+    from isfl.problem.given import Given
     from isfl.trackers.tracking import Tracking
 
 
@@ -37,14 +38,16 @@ def compare(
     """Run several schemes over several seeds; write a table with mean and spread, and a picture."""
     from isfl.experiment.compare import comparison_cells, variant_from
     from isfl.problem.config import load_config
+    from isfl.problem.problem import loaded
     from isfl.trackers.tracking import Tracking
 
-    settings = load_config(config, overrides or [])
+    settings, given = loaded(load_config(config, overrides or []))
     tracking = Tracking(track or [])
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     out = out or fresh_directory(config.stem)
     rows = [variant_from(text) for text in variants or []]
-    _compare(comparison_cells(settings, names, _numbers(seeds), out, rows), out, jobs, config.stem, tracking)
+    cells = comparison_cells(settings, names, _numbers(seeds), out, rows)
+    _compare(cells, out, jobs, config.stem, given, tracking)
 
 
 def demo(
@@ -54,10 +57,12 @@ def demo(
     """Compare FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew (about a minute)."""
     from isfl.experiment.compare import comparison_cells
     from isfl.experiment.demo import demo_config
+    from isfl.problem.problem import loaded
 
     out = out or fresh_directory("demo")
     schemes = ["fedavg", "uniform-is", "isfl", "calibrated"]
-    _compare(comparison_cells(demo_config(), schemes, [0, 1, 2], out), out, jobs, "demo")
+    settings, given = loaded(demo_config())
+    _compare(comparison_cells(settings, schemes, [0, 1, 2], out), out, jobs, "demo", given)
 
 
 def reproduce(
@@ -132,24 +137,34 @@ def _numbers(seeds: str) -> list[int]:
         raise UserError(f"--seeds {seeds}: write whole numbers, for instance --seeds 0,1,2") from None
 
 
-def _compare(cells: list[Cell], out: Path, jobs: int | None, title: str, tracking: Tracking | None = None) -> None:
+def _compare(
+    cells: list[Cell], out: Path, jobs: int | None, title: str, given: Given, tracking: Tracking | None = None
+) -> None:
     from isfl.experiment.cells import begin_cells
 
-    begin_cells(cells, out, {"command": "compare", "title": title})
-    finish_comparison(cells, out, jobs, title, tracking)
+    begin_cells(cells, out, {"command": "compare", "title": title}, given=given)
+    finish_comparison(cells, out, jobs, title, tracking, given)
 
 
-def finish_comparison(cells: list[Cell], out: Path, jobs: int | None, title: str, tracking: Tracking | None) -> None:
+def finish_comparison(
+    cells: list[Cell],
+    out: Path,
+    jobs: int | None,
+    title: str,
+    tracking: Tracking | None,
+    given: Given | None = None,
+) -> None:
     from isfl import layout
     from isfl.cli.terminal import cells_progress, print_table, say
     from isfl.experiment.cells import run_cells
+    from isfl.problem.given import NOTHING
     from isfl.report.comparison import write_comparison
     from isfl.report.table import HEADINGS, caption, table
     from isfl.trackers.tracking import Tracking, tracked_cells
 
     tracking = tracking or Tracking([])
     with resumable(out), cells_progress(cells) as show, tracked_cells(tracking, cells, show) as watch:
-        run_cells(cells, jobs, watch)
+        run_cells(cells, jobs, watch, given or NOTHING)
     rows = write_comparison(cells, out)
     print_table(HEADINGS, table(rows), f"{title}, {cells[0].config.training.rounds} rounds", caption(rows))
     say(f"picture: {out / layout.COMPARISON}")

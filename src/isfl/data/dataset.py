@@ -1,4 +1,4 @@
-"""Labelled samples in memory."""
+"""Labelled samples, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isfl.data.stored import StoredInputs
 from isfl.sampling import Indices
 
 BatchTransform = Callable[[Tensor], Tensor]
@@ -32,7 +33,7 @@ class Dataset:
     ----------
     inputs
         (N, ...): bytes for images, which `batch` scales to [-1, 1], or floats or whole numbers (tokens), which are used
-        as they are.
+        as they are. Data sets larger than memory have their inputs in a file.
     labels
         (N,) with values in `0 .. num_classes - 1`.
     num_classes
@@ -52,7 +53,7 @@ class Dataset:
     tensor([-1.,  1.])
     """
 
-    inputs: Tensor
+    inputs: Tensor | StoredInputs
     labels: Tensor
     num_classes: int
     normalization: Normalization | None = None
@@ -61,13 +62,22 @@ class Dataset:
         return len(self.labels)
 
     def subset(self, indices: Indices) -> Dataset:
-        """Return a copy of the samples at `indices`."""
+        """Return a copy of the samples at `indices`; inputs in a file stay there."""
         rows = torch.from_numpy(np.ascontiguousarray(indices))
-        return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
+        return replace(self, inputs=_viewed(self.inputs, rows), labels=self.labels[rows])
 
     def rows(self, start: int, stop: int) -> Dataset:
         """Return consecutive samples without copying them."""
-        return replace(self, inputs=self.inputs[start:stop], labels=self.labels[start:stop])
+        rows = slice(start, stop)
+        return replace(self, inputs=_viewed(self.inputs, rows), labels=self.labels[rows])
+
+    def stored(self, rows: slice = slice(None)) -> Tensor:
+        """Return inputs as they are stored, in memory."""
+        return self.inputs[rows]
+
+    def in_memory(self) -> Dataset:
+        """Return the same samples, read from their file if they are in one."""
+        return replace(self, inputs=self.stored())
 
     def batch(self, indices: Indices | slice, transform: BatchTransform | None = None) -> tuple[Tensor, Tensor]:
         """Return model inputs and labels at `indices`; `transform` is applied to stored inputs, before scaling."""
@@ -92,7 +102,7 @@ class Population(Sequence[Dataset]):
 
     @classmethod
     def of(cls, clients: Sequence[Dataset]) -> Population:
-        inputs, labels = torch.cat([c.inputs for c in clients]), torch.cat([c.labels for c in clients])
+        inputs, labels = torch.cat([c.stored() for c in clients]), torch.cat([c.labels for c in clients])
         sizes = [len(client) for client in clients]
         return cls(replace(clients[0], inputs=inputs, labels=labels), np.cumsum([0, *sizes]))
 
@@ -109,6 +119,10 @@ class Population(Sequence[Dataset]):
         if not 0 <= index < len(self):
             raise IndexError(f"client {index} of {len(self)}")
         return self.data.rows(int(self.bounds[index]), int(self.bounds[index + 1]))
+
+
+def _viewed(inputs: Tensor | StoredInputs, rows: slice | Tensor) -> Tensor | StoredInputs:
+    return inputs.view(rows) if isinstance(inputs, StoredInputs) else inputs[rows]
 
 
 def scaled(inputs: Tensor, normalization: Normalization | None = None) -> Tensor:

@@ -20,6 +20,8 @@ NAMES = (
     ("test_images", "test_inputs", "x_test"),
     ("test_labels", "y_test"),
 )
+PYTHON = "python"
+"""The name of data, and of a model, that was given to a call from Python."""
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 
 
@@ -88,13 +90,18 @@ def _picture(file: Path) -> np.ndarray:
 
     try:
         with Image.open(file) as picture:
-            if picture.mode.startswith(("I", "F")):
-                raise UserError(f"{file}: has more than 8 bits per pixel; convert it to 8 bits first")
-            return np.asarray(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
+            return pixels_of(picture, str(file))
     except UserError:
         raise
     except Exception as error:  # also for pictures of unreasonable size
         raise UserError(f"{file}: damaged or not a picture ({error})") from None
+
+
+def pixels_of(picture: Any, where: str) -> np.ndarray:
+    """Return a picture of Pillow as bytes: (height, width) if it is grey, or else (height, width, 3)."""
+    if picture.mode.startswith(("I", "F")):
+        raise UserError(f"{where}: has more than 8 bits per pixel; convert it to 8 bits first")
+    return np.asarray(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
 
 
 def resolve(reference: str, key: str) -> Any:
@@ -123,23 +130,3 @@ def call(function: Any, key: str, *arguments: Any) -> Any:
         return function(*arguments)
     except (Exception, SystemExit) as error:
         raise UserCodeError(f"{key}: it raised {summary(error)}", user_traceback(error)) from error
-
-
-def arrays_from(result: Any, key: str) -> Arrays:
-    """Return the four arrays that a user's function returned as a tuple, or as a dictionary with their names."""
-    if isinstance(result, dict):
-        found = {names[0]: next((result[n] for n in names if n in result), None) for names in NAMES}
-        values: list[Any] = list(found.values())
-    elif isinstance(result, tuple | list) and len(result) == 4:
-        values = list(result)
-    else:
-        values = [None]
-    if any(value is None for value in values):
-        raise UserError(
-            f"{key}: it returned {type(result).__name__}; it should return train inputs, train labels, test inputs "
-            "and test labels, as four arrays or a dictionary of them"
-        )
-    try:
-        return {names[0]: np.asarray(value) for names, value in zip(NAMES, values, strict=True)}
-    except Exception as error:  # ragged lists, tensors that ask for gradients, anything
-        raise UserError(f"{key}: what it returned are not arrays ({summary(error)})") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from isfl.data import load, partition
+from isfl.data import load
 from isfl.data.counts import ClassCounts, federation_of, read_counts, read_lipschitz
 from isfl.data.tables import number
 from isfl.diagnose.diagnosis import Question
@@ -16,6 +16,7 @@ from isfl.errors import UserError
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.targets import GivenTarget, GlobalTarget, Target, UniformTarget
 from isfl.problem.config import Config, load_config
+from isfl.problem.problem import settled, shared_out
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ def split_of(config: Config, name: str) -> ClassCounts:
         raise UserError(f"{name}: flower.own_data = true: clients hold their own data; give their class counts as CSV")
     source = load(config.data)
     labels = source.train.labels.numpy()
-    parts = partition(config.split, labels, config.data.public, config.seed, config.data.public_from)
+    parts = shared_out(settled(config, source), source)
     rows = [np.bincount(labels[indices], minlength=source.train.num_classes) for indices in parts.clients]
-    clients = tuple(map(str, range(len(rows))))
+    clients = source.client_names or tuple(map(str, range(len(rows))))
     places = [f"client {client}" for client in clients]
     return federation_of(np.stack(rows).astype(np.float64), clients, source.class_names, places)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from isfl.experiment.directory import RunDirectory, refuse_used, told_when_full
 from isfl.files import appear, write_whole
 from isfl.lines import LineReader
 from isfl.problem.config import Config, config_from
+from isfl.problem.given import NOTHING, Given
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,13 @@ class Cell:
         return (self.out / layout.MODEL).exists()
 
 
-def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: Sequence[Cell] | None = None) -> None:
+def begin_cells(
+    cells: Sequence[Cell],
+    out: Path,
+    kind: dict[str, Any],
+    check: Sequence[Cell] | None = None,
+    given: Given = NOTHING,
+) -> None:
     """Check that every cell (or those in `check`) can begin, then write the plan: nothing starts before all is well.
 
     `kind` tells what the cells are for: `{"command": "compare", ...}`.
@@ -63,7 +70,7 @@ def begin_cells(cells: Sequence[Cell], out: Path, kind: dict[str, Any], check: S
 
     refuse_used(out)
     for cell in cells if check is None else check:
-        check_runnable(cell.config)
+        check_runnable(cell.config, given)
     wanted = cells if check is None else check
     plan = {
         **kind,
@@ -127,17 +134,20 @@ def planned_cells(out: Path, *, wanted: bool = False) -> tuple[dict[str, Any], l
     return plan, cells
 
 
-def run_cells(cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence[Cell]], None]) -> None:
+def run_cells(
+    cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence[Cell]], None], given: Given = NOTHING
+) -> None:
     """Run the unfinished cells, `jobs` at a time (default: one per core); a single cell uses all cores."""
     for cell in cells:
         _refuse_other(cell.config, cell.out)
     work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells if not cell.finished]
     processes = jobs or cores()
     if len(work) == 1:
-        run_or_resume(*work[0], lambda line: watch(cells), processes)
+        run_or_resume(*work[0], lambda line: watch(cells), processes, given)
     elif work:
         # Forked where that is safe: spawned workers would import a caller's script that has no `__main__` guard.
-        pool = WorkerPool(min(processes, len(work)), _cell_worker, method=start_method(devices(1)[0]))
+        size, method = min(processes, len(work)), start_method(devices(1)[0])
+        pool = WorkerPool(size, _cell_worker, (given,), method=method)
         try:
             for _ in pool.run(work, lambda: watch(cells)):
                 pass
@@ -162,12 +172,16 @@ class NewLines:
                     yield cell, line
 
 
-def _cell_worker(number: int) -> Handler:
-    return run_or_resume
+def _cell_worker(number: int, given: Given) -> Handler:
+    return partial(run_or_resume, given=given)
 
 
 def run_or_resume(
-    config: str, out: str, on_round: Callable[[dict[str, Any]], None] = lambda line: None, workers: int = 1
+    config: str,
+    out: str,
+    on_round: Callable[[dict[str, Any]], None] = lambda line: None,
+    workers: int = 1,
+    given: Given = NOTHING,
 ) -> None:
     """Run one cell, or resume it."""
     from isfl.experiment.run import LocalHost, resume, run
@@ -175,9 +189,9 @@ def run_or_resume(
     settings, path = Config.model_validate_json(config), Path(out)
     if path.exists():
         _refuse_other(settings, path)
-        resume(path, on_round, LocalHost(workers))
+        resume(path, on_round, LocalHost(workers), given=given)
     else:
-        run(settings, path, on_round, LocalHost(workers))
+        run(settings, path, on_round, LocalHost(workers), given=given)
 
 
 def _refuse_other(config: Config, out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
+from torch import nn
 
 from isfl import layout
 from isfl.data import Dataset
@@ -22,7 +25,11 @@ from isfl.experiment.metrics import metrics_of, probabilities_of
 from isfl.federation import Engine, FederationState, run_round, start
 from isfl.federation.preparation import why_slow_convolutions
 from isfl.problem.config import Config, config_from
+from isfl.problem.given import NOTHING, Given
 from isfl.problem.problem import Problem, prepare
+
+DIGEST_ROWS = 1024
+"""Samples that are read at a time to compute a checksum; it does not depend on this number."""
 
 OnRound = Callable[[dict[str, Any]], None]
 """Called with each line of metrics as it is written."""
@@ -80,11 +87,13 @@ def run(
     on_round: OnRound = lambda line: None,
     host: Host = THIS_MACHINE,
     problem: Problem | None = None,
+    given: Given = NOTHING,
 ) -> None:
     """Start a new run in `out`, which must be empty or absent; `problem` saves preparing it again."""
     refuse_used(out)
     with one_thread():
-        problem = problem or prepare(config)
+        problem = problem or prepare(config, given)
+        config = problem.config
         _warn_of_unknown_classes(problem.public, config)
         _warn_of_slow_convolutions(problem, config)
         with host.engine(problem, config, out) as engine:
@@ -96,7 +105,11 @@ def run(
 
 
 def resume(
-    out: Path, on_round: OnRound = lambda line: None, host: Host = THIS_MACHINE, problem: Problem | None = None
+    out: Path,
+    on_round: OnRound = lambda line: None,
+    host: Host = THIS_MACHINE,
+    problem: Problem | None = None,
+    given: Given = NOTHING,
 ) -> None:
     """Resume an interrupted run from its last whole checkpoint; the result is bit-identical."""
     directory = RunDirectory.open(out)
@@ -104,13 +117,15 @@ def resume(
         if directory.finished:
             return
         config = config_from(directory.config, str(out / layout.CONFIG))
-        problem = problem or prepare(config)
+        problem = problem or prepare(config, given)
         _refuse_other_data(directory, problem)
+        _refuse_other_layers(directory, problem.model)
         _warn_of_other_versions(directory)
         _warn_of_slow_convolutions(problem, config)
         with host.engine(problem, config, out) as engine:
             checkpoint = directory.restore()
             if checkpoint is None:
+                _refuse_other_weights(directory, problem.model)
                 state = start(config, engine)
             else:
                 state = checkpoint.state
@@ -118,9 +133,9 @@ def resume(
             _run_rounds(directory, config, engine, state, on_round)
 
 
-def check_runnable(config: Config) -> None:
+def check_runnable(config: Config, given: Given = NOTHING) -> None:
     """Do everything up to the first round and discard it: a request that cannot be met fails here."""
-    with one_thread(), LocalHost().engine(prepare(config), config, Path()) as engine:
+    with one_thread(), LocalHost().engine(prepare(config, given), config, Path()) as engine:
         start(config, engine)
 
 
@@ -140,6 +155,22 @@ def _refuse_other_data(directory: RunDirectory, problem: Problem) -> None:
     if directory.split["sha256"] != _digest_of_data(problem):
         raise UserError(
             f"{directory.path}: the data is not what it was when the run began; put it back, or start a new run"
+        )
+
+
+def _refuse_other_layers(directory: RunDirectory, model: nn.Module) -> None:
+    if directory.split.get("layers_sha256", digest := _digest_of_layers(model)) != digest:
+        raise UserError(
+            f"{directory.path}: the model has other layers than when the run began; put it back, or start a new run"
+        )
+
+
+def _refuse_other_weights(directory: RunDirectory, model: nn.Module) -> None:
+    """Refuse other initial weights; once there is a checkpoint, they come from it."""
+    if directory.split.get("weights_sha256", digest := _digest_of_weights(model)) != digest:
+        raise UserError(
+            f"{directory.path}: stopped before its first round, and the model has other initial weights now; put them "
+            "back, or start a new run"
         )
 
 
@@ -186,6 +217,9 @@ def describe(problem: Problem, state: FederationState) -> dict[str, Any]:
         **clients,
         "public_counts": problem.public.class_counts.tolist(),
         "sha256": _digest_of_data(problem),
+        "input_shape": list(problem.test.inputs.shape[1:]),
+        "layers_sha256": _digest_of_layers(problem.model),
+        "weights_sha256": _digest_of_weights(problem.model),
     }
 
 
@@ -194,6 +228,21 @@ def _digest_of_data(problem: Problem) -> str:
     parts: Sequence[Dataset] = [*(problem.population or ()), problem.public, problem.test]
     digest = hashlib.sha256()
     for data in parts:
-        for tensor in (data.inputs, data.labels):
-            digest.update(tensor.contiguous().numpy().data)
+        for first in range(0, len(data), DIGEST_ROWS):
+            digest.update(data.stored(slice(first, first + DIGEST_ROWS)).contiguous().numpy().data)
+        digest.update(data.labels.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _digest_of_layers(model: nn.Module) -> str:
+    """Return the SHA-256 of the layers as torch prints them, and of the names and shapes of all weights."""
+    shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in model.state_dict().items()]
+    layers = re.sub(r" at 0x[0-9a-f]+", "", str(model))  # functions are printed with an address
+    return hashlib.sha256(f"{layers} {shapes}".encode()).hexdigest()
+
+
+def _digest_of_weights(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for value in model.state_dict().values():
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

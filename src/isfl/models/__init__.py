@@ -5,11 +5,14 @@ To add a model, write a file with a function that builds it and a `NamedModel`, 
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
 import torch
 from pydantic import Field
 from torch import nn
 
-from isfl.data.own import call, resolve
+from isfl.data.own import PYTHON, call, resolve
 from isfl.errors import UserError
 from isfl.models.base import NamedModel
 from isfl.randomness import Purpose, torch_randomness
@@ -36,11 +39,27 @@ class ModelSettings(Part):
     )
 
 
-def build_model(settings: ModelSettings, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
-    """Return the model, with initial weights that are a function of the seed."""
+AnyModel = nn.Module | Callable[[tuple[int, ...], int], nn.Module]
+"""A model, or a class or function that builds one from the shape of an input and the number of classes."""
+
+
+def build_model(
+    settings: ModelSettings,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    seed: int,
+    given: AnyModel | None = None,
+) -> nn.Module:
+    """Return the model, with initial weights that are a function of the seed (or those of the module given)."""
     key = f"model.name = {settings.name!r}"
-    if ":" in settings.name:
-        factory = resolve(settings.name, "model.name")
+    if isinstance(given, nn.Module):
+        return copy.deepcopy(given)
+    if given is None and settings.name == PYTHON:
+        raise UserError(
+            f"{key}: the model was given from Python; give it again, with isfl.resume(DIRECTORY, model=...)"
+        )
+    if given is not None or ":" in settings.name:
+        factory = resolve(settings.name, "model.name") if given is None else given
         with torch_randomness(seed, Purpose.INITIAL_MODEL):
             model = call(factory, key, input_shape, num_classes)
         if not isinstance(model, nn.Module):
@@ -66,4 +85,4 @@ def check_output(model: nn.Module, inputs: torch.Tensor, num_classes: int, name:
         raise UserError(f"model.name = {name!r}: returns {found} for {len(inputs)} samples and {num_classes} classes")
 
 
-__all__ = ["MODELS", "ModelSettings", "NamedModel", "build_model", "check_output"]
+__all__ = ["MODELS", "AnyModel", "ModelSettings", "NamedModel", "build_model", "check_output"]

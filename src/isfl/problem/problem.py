@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import nn
 
-from isfl.data import Dataset, load, partition
+from isfl.data import Dataset, Partition, load, partition
 from isfl.data.dataset import Population
 from isfl.data.public_set import public_set
-from isfl.data.sources import Source
+from isfl.data.sources import Source, read
+from isfl.data.splits.natural import NaturalSplit
 from isfl.data.transforms import check_transforms
+from isfl.errors import UserError
 from isfl.federation.initial import layer_resets
-from isfl.models import build_model, check_output
+from isfl.models import AnyModel, build_model, check_output
 from isfl.problem.config import Config
+from isfl.problem.given import NOTHING, Given
 
 
 @dataclass(frozen=True)
 class Problem:
     """The data and the model of a federation."""
 
+    config: Config
+    """With the split that the data comes with, if it comes with one."""
     model: nn.Module
     population: Population | None
     """None if clients hold their own data (`flower.own_data`)."""
@@ -37,28 +42,61 @@ class Problem:
         return self.population
 
 
-def prepare(config: Config) -> Problem:
+def prepare(config: Config, given: Given = NOTHING) -> Problem:
     """Load the data, split it and build the model; raise `UserError` if that is impossible."""
-    source = load(config.data)
-    check_transforms(config.training.augment, source.train.inputs[:2])
-    labels = source.train.labels.numpy()
+    source = load(config.data, given.source_for(config.data))
+    check_transforms(config.training.augment, source.train.stored(slice(2)))
     if config.flower.own_data:
+        labels = source.train.labels.numpy()
         public = source.train.subset(public_set(labels, config.data.public, config.seed, config.data.public_from))
-        return Problem(model_of(config, source), None, public, source.test, source.class_names)
-    parts = partition(config.split, labels, config.data.public, config.seed, config.data.public_from)
+        return Problem(config, _model(config, source, given), None, public.in_memory(), source.test, source.class_names)
+    config = settled(config, source)
+    parts = shared_out(config, source)
     bounds = np.cumsum([0, *(len(indices) for indices in parts.clients)])
     clients = Population(source.train.subset(np.concatenate(parts.clients)), bounds)
     clients = config.split.transformed(clients, config.seed)
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
         clients = Population(clients.data, bounds[[0, -1]])
-    public = source.train.subset(parts.public)
-    return Problem(model_of(config, source), clients, public, source.test, source.class_names)
+    public = source.train.subset(parts.public).in_memory()
+    return Problem(config, _model(config, source, given), clients, public, source.test, source.class_names)
 
 
-def model_of(config: Config, source: Source) -> nn.Module:
-    """Return the model that a configuration names, for the data of `source`."""
-    model = build_model(config.model, tuple(source.train.inputs.shape[1:]), source.train.num_classes, config.seed)
-    check_output(model, source.test.batch(slice(0, 2))[0], source.train.num_classes, config.model.name)
+def loaded(config: Config, given: Given = NOTHING) -> tuple[Config, Given]:
+    """Read the data once for many runs; return the configuration with the split that it comes with."""
+    if given.source is None:
+        given = replace(given, source=read(config.data), read_from=config.data)
+    assert given.source is not None
+    return settled(config, given.source), given
+
+
+def settled(config: Config, source: Source) -> Config:
+    """Return the configuration with the split that the data comes with, if it comes with one."""
+    if source.bounds is None or config.split.kind == "natural":
+        return config
+    if "split" in config.model_fields_set:
+        raise UserError(
+            f"split.kind = {config.split.kind!r}: the data comes with its {len(source.bounds) - 1} clients; leave "
+            "[split] out"
+        )
+    return config.model_copy(update={"split": NaturalSplit()})
+
+
+def shared_out(config: Config, source: Source) -> Partition:
+    """Return which samples of the training data each client has, and which are public."""
+    settings, labels = config.data, source.train.labels.numpy()
+    return partition(config.split, labels, settings.public, config.seed, settings.public_from, source.bounds)
+
+
+def _model(config: Config, source: Source, given: Given) -> nn.Module:
+    shape, classes = tuple(source.train.inputs.shape[1:]), source.train.num_classes
+    model = model_of(config, shape, classes, given.model)
+    check_output(model, source.test.batch(slice(0, 2))[0], classes, config.model.name)
+    return model
+
+
+def model_of(config: Config, shape: tuple[int, ...], classes: int, given: AnyModel | None = None) -> nn.Module:
+    """Return the model that a configuration names (or the one given) for inputs of this shape."""
+    model = build_model(config.model, shape, classes, config.seed, given)
     if config.training.initial_models == "independent":
         layer_resets(model)  # refuses a model that cannot be initialised again, before the first round
     return model

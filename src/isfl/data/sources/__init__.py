@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from isfl.data.cache import store
+from isfl.data.given import source_of
 from isfl.data.normalize import normalized
-from isfl.data.own import arrays_from, call, resolve
-from isfl.data.sources.base import DataSettings, NamedSource, Source, source_from
+from isfl.data.own import PYTHON, call, resolve
+from isfl.data.sources.base import DataSettings, NamedSource, Source
 from isfl.errors import UserError
 from isfl.schema import entries_in
 
@@ -23,17 +24,23 @@ FILES = (
 SOURCES = {source.name: source for source in entries_in(__name__, FILES, NamedSource)}
 
 
-def load(settings: DataSettings) -> Source:
-    """Return the data set that the settings name."""
-    if ":" in settings.name:
-        key = f"data.name = {settings.name!r}"
-        source = source_from(arrays_from(call(resolve(settings.name, "data.name"), key), key), None, key)
-    elif settings.name not in SOURCES:
-        raise UserError(f"data.name is {settings.name!r}; choose one of {', '.join(SOURCES)}, or module:function")
-    else:
-        source = SOURCES[settings.name].load(settings)
+def load(settings: DataSettings, known: Source | None = None) -> Source:
+    """Return the data set that the settings name, normalised as they ask; `known` saves reading it again."""
+    source = known or read(settings)
     train, test = (normalized(part, settings.normalize) for part in (source.train, source.test))
     return replace(source, train=train, test=test)
+
+
+def read(settings: DataSettings) -> Source:
+    """Return the data set that the settings name, as it is stored."""
+    key = f"data.name = {settings.name!r}"
+    if settings.name == PYTHON:
+        raise UserError(f"{key}: the data was given from Python; give it again, with isfl.resume(DIRECTORY, data=...)")
+    if ":" in settings.name:
+        return source_of(call(resolve(settings.name, "data.name"), key), key)
+    if settings.name not in SOURCES:
+        raise UserError(f"data.name is {settings.name!r}; choose one of {', '.join(SOURCES)}, or module:function")
+    return SOURCES[settings.name].load(settings)
 
 
 def keep(name: str, source: Source) -> None:
@@ -46,9 +53,9 @@ def keep(name: str, source: Source) -> None:
         {
             f"{part}_{what}": tensor.numpy()
             for part, data in (("train", source.train), ("test", source.test))
-            for what, tensor in (("images", data.inputs), ("labels", data.labels))
+            for what, tensor in (("images", data.stored()), ("labels", data.labels))
         },
     )
 
 
-__all__ = ["SOURCES", "DataSettings", "NamedSource", "Source", "keep", "load"]
+__all__ = ["SOURCES", "DataSettings", "NamedSource", "Source", "keep", "load", "read"]

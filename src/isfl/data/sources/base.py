@@ -10,12 +10,14 @@ import torch
 from pydantic import Field
 
 from isfl.data.checks import checked_inputs, checked_labels
+from isfl.data.collect import Inputs
 from isfl.data.dataset import Dataset
 from isfl.data.normalize import Normalize
 from isfl.data.public_set import Origin
 from isfl.errors import UserError
 from isfl.schema import Part
 
+PARTS = ("train", "test")
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -47,6 +49,9 @@ class Source:
     train: Dataset
     test: Dataset
     class_names: tuple[str, ...]
+    bounds: np.ndarray | None = None
+    """If the data comes with clients: client `k` has the rows `bounds[k] .. bounds[k + 1]` of `train`."""
+    client_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,27 +70,47 @@ def source_from(arrays: Mapping[str, np.ndarray], class_names: tuple[str, ...] |
 
     Without `class_names`, the labels decide the number of classes. `where` is what errors call the arrays.
     """
-    labels = {part: checked_labels(arrays[f"{part}_labels"], f"{where}: {part} labels") for part in ("train", "test")}
+    inputs: dict[str, Inputs] = {}
+    for part in PARTS:
+        inputs[part] = torch.from_numpy(checked_inputs(arrays[f"{part}_images"], f"{where}: {part} inputs"))
+    return assembled(inputs, {part: arrays[f"{part}_labels"] for part in PARTS}, class_names, where)
+
+
+def assembled(
+    inputs: Mapping[str, Inputs],
+    given_labels: Mapping[str, np.ndarray],
+    class_names: tuple[str, ...] | None,
+    where: str,
+    bounds: np.ndarray | None = None,
+    client_names: tuple[str, ...] = (),
+) -> Source:
+    """Return a source of checked inputs; check labels, classes and shapes.
+
+    The mappings have the keys `train` and `test`; the other arguments are those of `source_from` and `Source`.
+    """
+    labels = {part: checked_labels(given_labels[part], f"{where}: {part} labels") for part in PARTS}
     classes = len(class_names) if class_names else int(labels["train"].max(initial=0)) + 1
     if class_names is None and classes > len(labels["train"]):
         raise UserError(f"{where}: train labels go up to {classes - 1}, more classes than samples; number them from 0")
     if classes < 2:
         raise UserError(f"{where}: train labels know only {classes} class; at least two are needed")
-    parts = {part: _dataset(arrays[f"{part}_images"], values, classes, part, where) for part, values in labels.items()}
+    parts = {part: _dataset(inputs[part], values, classes, part, where) for part, values in labels.items()}
     if parts["train"].inputs.shape[1:] != parts["test"].inputs.shape[1:]:
-        shapes = [tuple(parts[p].inputs.shape[1:]) for p in ("train", "test")]
+        shapes = [tuple(parts[p].inputs.shape[1:]) for p in PARTS]
         raise UserError(f"{where}: train inputs have shape {shapes[0]} and test inputs {shapes[1]}; they must agree")
-    return Source(parts["train"], parts["test"], class_names or numbered(classes))
+    if parts["train"].inputs.dtype != parts["test"].inputs.dtype:
+        types = [str(parts[p].inputs.dtype).removeprefix("torch.") for p in PARTS]
+        raise UserError(f"{where}: train inputs are {types[0]} and test inputs {types[1]}; they must agree")
+    return Source(parts["train"], parts["test"], class_names or numbered(classes), bounds, client_names)
 
 
-def _dataset(images: np.ndarray, labels: np.ndarray, classes: int, part: str, where: str) -> Dataset:
-    inputs = checked_inputs(images, f"{where}: {part} inputs")
+def _dataset(inputs: Inputs, labels: np.ndarray, classes: int, part: str, where: str) -> Dataset:
     if len(inputs) != len(labels):
         raise UserError(f"{where}: {len(inputs)} {part} inputs but {len(labels)} {part} labels")
     if labels.max(initial=0) >= classes or labels.min(initial=0) < 0:
         bad = int(np.argmax((labels >= classes) | (labels < 0)))
         raise UserError(f"{where}: {part} label {bad} is {labels[bad]}; labels must lie in 0 .. {classes - 1}")
-    return Dataset(torch.from_numpy(inputs), torch.from_numpy(labels), classes)
+    return Dataset(inputs, torch.from_numpy(labels), classes)
 
 
 def numbered(classes: int) -> tuple[str, ...]:

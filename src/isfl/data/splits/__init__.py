@@ -12,6 +12,7 @@ import numpy as np
 
 from isfl.data.public_set import Origin, public_set
 from isfl.data.splits.base import Pool, Split
+from isfl.errors import UserError
 from isfl.sampling import Indices
 from isfl.schema import choices_in, default_choice, one_of
 
@@ -22,6 +23,7 @@ FILES = (
     "dirichlet",
     "feature",
     "flower",
+    "natural",
 )
 SPLITS = choices_in(__name__, FILES, Split)
 
@@ -39,17 +41,38 @@ class Partition:
     public: Indices
 
 
-def partition(split: Split, labels: np.ndarray, public: int, seed: int, public_from: Origin = "unused") -> Partition:
+def partition(
+    split: Split,
+    labels: np.ndarray,
+    public: int,
+    seed: int,
+    public_from: Origin = "unused",
+    bounds: np.ndarray | None = None,
+) -> Partition:
     """Choose `public` samples for the public set, then divide the training data among the clients.
 
-    With `public_from = "unused"` no client gets a public sample; with `"all"` clients may get them too.
+    With `public_from = "unused"` no client gets a public sample; with `"all"` clients may get them too. If the data
+    comes with clients, they have the rows between `bounds`.
     """
     chosen = public_set(labels, public, seed, public_from)
     available = np.arange(len(labels))
     if public_from == "unused":
         available = np.setdiff1d(available, chosen)
+    if bounds is not None:
+        return Partition(_between(bounds, available), chosen)
     clients = split.assign(Pool(labels[available], len(labels), seed))
     return Partition(tuple(available[np.sort(indices)] for indices in clients), chosen)
+
+
+def _between(bounds: np.ndarray, available: Indices) -> tuple[Indices, ...]:
+    clients = np.split(available, np.searchsorted(available, bounds[1:-1]))
+    for number, indices in enumerate(clients):
+        if len(indices) == 0:
+            raise UserError(
+                f"client {number} of the data has no sample beside the public set; lower data.public, set "
+                'data.public_from = "all", or leave the client out'
+            )
+    return tuple(clients)
 
 
 __all__ = ["SPLITS", "AnySplit", "Partition", "Pool", "Split", "partition"]

@@ -59,10 +59,10 @@ class FeatureSplit(SizedSplit):
 
 def seen_by(client: int, data: Dataset, split: FeatureSplit, seed: int) -> Dataset:
     """Return the data as this client sees it; clients are spread evenly from one extreme of the lens to the other."""
-    if data.inputs.dtype != torch.uint8 or data.inputs.dim() != 4:
+    if data.inputs.dtype != torch.uint8 or len(data.inputs.shape) != 4:
         raise UserError("split.kind = 'feature' needs images of bytes; the data has none")
     place = 0.0 if split.clients == 1 else 2.0 * client / (split.clients - 1) - 1.0  # -1 .. 1
-    pixels, strength = data.inputs.float(), split.strength_or_default
+    pixels, strength = data.stored().float(), split.strength_or_default
     match split.lens:
         case "rotation":
             pixels = _rotated(pixels, place * strength)

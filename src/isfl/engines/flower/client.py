@@ -193,7 +193,7 @@ def _problem(text: str) -> tuple[Problem, nn.Module]:
 def _held(reference: str, classes: tuple[str, ...], shape: tuple[int, ...], text: str) -> Dataset:
     config = _config(text)
     data = normalized(load_held(reference, classes, shape), config.data.normalize)
-    check_transforms(config.training.augment, data.inputs[:2])
+    check_transforms(config.training.augment, data.stored(slice(2)))
     return data
 
 
@@ -211,4 +211,4 @@ def _kept_public(node: Node, run: str, classes: int) -> Dataset | None:
 
 def public_record(public: Dataset) -> ArrayRecord:
     """Return the public set as a record, for clients that do not have it."""
-    return arrays_of({"inputs": public.inputs, "labels": public.labels})
+    return arrays_of({"inputs": public.stored(), "labels": public.labels})

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from isfl.data.dataset import Dataset, Population
 from isfl.engines.local.shared_buffer import SharedModels
@@ -61,7 +61,8 @@ class WorkerProcesses:
         method = start_method(devices[0])
         if method == "spawn":
             for part in worker.data.values():
-                part.inputs.share_memory_()  # type: ignore[no-untyped-call]
+                if isinstance(part.inputs, Tensor):  # a file is shared already
+                    part.inputs.share_memory_()  # type: ignore[no-untyped-call]
                 part.labels.share_memory_()  # type: ignore[no-untyped-call]
         # As bytes: sent the usual way, workers would train in one and the same shared tensors.
         model = pickle.dumps(worker.model) if method == "spawn" else worker.model
