@@ -45,10 +45,25 @@ def raising(batch: Tensor, generator: torch.Generator) -> Tensor:
     raise RuntimeError("the scanner is jammed")
 
 
-def lonely(batch: Tensor) -> Tensor:
+def greedy(batch: Tensor, generator: torch.Generator, more: int) -> Tensor:
     return batch
 
 
+def by_sample(image: Tensor) -> Tensor:
+    return image[:, 1:]
+
+
+def counting(batch: Tensor, generator: torch.Generator) -> Tensor:
+    CALLED.append(len(batch))
+    return batch + len(CALLED)
+
+
+def own_generator(batch: Tensor) -> Tensor:
+    return batch + torch.from_numpy(OWN.integers(0, 99, (len(batch), 1, 1, 1), np.uint8))
+
+
+CALLED: list[int] = []
+OWN = np.random.default_rng(0)
 VECTORS = f"data.name={__name__}:vectors"
 
 
@@ -68,7 +83,13 @@ VECTORS = f"data.name={__name__}:vectors"
         ([f"{__name__}:as_array"], "it returned ndarray; it should return a tensor"),
         ([f"{__name__}:nothing"], "it returned NoneType; it should return a tensor"),
         ([f"{__name__}:raising"], "it raised RuntimeError: the scanner is jammed"),
-        ([f"{__name__}:lonely"], "it raised TypeError: lonely() takes 1 positional argument but 2 were given"),
+        ([f"{__name__}:greedy"], "it raised TypeError: greedy() missing 1 required positional argument: 'more'"),
+        (
+            [{"kind": "own", "function": f"{__name__}:by_sample", "per": "sample"}],
+            "it turned a sample of torch.uint8 (1, 28, 28) into torch.uint8 (1, 27, 28); it should keep type and shape",
+        ),
+        ([f"{__name__}:counting"], "returns different results for the same batch and seed; it must have no state"),
+        ([f"{__name__}:own_generator"], "returns different results for the same batch and seed"),
         ([f"{__name__}:CALLS"], "it raised TypeError: 'list' object is not callable"),
     ],
     ids=str,
@@ -108,7 +129,7 @@ CALLS: list[int] = []
 
 def raising_later(batch: Tensor, generator: torch.Generator) -> Tensor:
     CALLS.append(len(batch))
-    if len(CALLS) > 3:
+    if len(CALLS) > 6:  # it is tried five times before the first round
         raise RuntimeError("the scanner is jammed")
     return batch
 

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     FEATURE_NOISE = 8
     EVALUATION = 9
     AUGMENTATION = 10
+    GLOBAL_GENERATORS = 11
 
 
 def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, epoch: int = 0) -> np.random.Generator:

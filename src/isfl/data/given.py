@@ -37,7 +37,7 @@ def source_of(given: Any, where: str) -> Source:
     if isinstance(given, tuple) and len(given) == 2:
         train, test = given
         if isinstance(train, list) or _is_plain_mapping(train):
-            return natural_source(_clients(train, where), sample_set(test, f"{where}: test"), classes, where)
+            return natural_source(_clients(train, where), [sample_set(test, f"{where}: test")], classes, where)
         return pooled_source(sample_set(train, f"{where}: train"), sample_set(test, f"{where}: test"), classes, where)
     return _of_four_arrays(given, classes, where)
 
@@ -73,31 +73,29 @@ def _fits(inputs: np.ndarray | list[np.ndarray]) -> TypeGuard[np.ndarray]:
 
 def pooled_source(train: SampleSet, test: SampleSet, classes: tuple[str, ...] | None, where: str) -> Source:
     """Return a source whose training data is still to be split."""
-    return _joined([train], test, classes or train.classes or test.classes, where)
+    return _joined([train], [test], classes, where)
 
 
 def natural_source(
-    clients: Mapping[str, SampleSet], test: SampleSet, classes: tuple[str, ...] | None, where: str
+    clients: Mapping[str, SampleSet], test: Sequence[SampleSet], classes: tuple[str, ...] | None, where: str
 ) -> Source:
     """Return a source whose clients have their data already."""
     if not clients:
         raise UserError(f"{where}: train has no clients; give one data set per client")
-    known = (part.classes for part in (*clients.values(), test))
-    return _joined(list(clients.values()), test, classes or next(filter(None, known), None), where, tuple(clients))
+    return _joined(list(clients.values()), test, classes, where, tuple(clients))
 
 
 def _joined(
     train: Sequence[SampleSet],
-    test: SampleSet,
+    test: Sequence[SampleSet],
     classes: tuple[str, ...] | None,
     where: str,
     names: tuple[str, ...] = (),
 ) -> Source:
-    parts = {"train": train, "test": [test]}
-    labels = {}
-    collectors = {}
+    classes = classes or next((part.classes for part in (*train, *test) if part.classes), None)
+    labels, collectors = {}, {}
     inputs: dict[str, Inputs] = {}
-    for part, sets in parts.items():
+    for part, sets in (("train", train), ("test", test)):
         with Collector(sum(map(len, sets))) as collector:
             labels[part] = np.concatenate([_read(one, collector, classes) for one in sets])
             inputs[part], collectors[part] = collector.finish(), collector

@@ -1,11 +1,14 @@
-"""Normalisation of input channels, as the configuration asks for it."""
+"""Shape and normalisation of inputs, as the configuration asks for them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from isfl.data.dataset import Dataset, Normalization
 from isfl.errors import UserError
@@ -28,6 +31,17 @@ class Normalize(Part):
         if min(self.std) < SMALLEST_STD:
             raise ValueError(f"std has {min(self.std):g}; deviations are at least {SMALLEST_STD:g}")
         return self
+
+
+def shaped(data: Dataset, wanted: Sequence[int] | None) -> Dataset:
+    """Return the data set with inputs of this shape."""
+    if wanted is None:
+        return data
+    found = tuple(data.inputs.shape[1:])
+    if min(wanted) < 1 or math.prod(wanted) != math.prod(found):
+        raise UserError(f"data.shape = {list(wanted)}: an input has shape {found}, {math.prod(found)} numbers")
+    row, inputs = tuple(wanted), data.inputs
+    return replace(data, inputs=inputs.reshape(-1, *row) if isinstance(inputs, Tensor) else inputs.reshaped(row))
 
 
 def normalized(data: Dataset, wanted: Normalize | None) -> Dataset:

@@ -7,6 +7,7 @@ are read, not mapped: the pages of a mapped file would count as memory of every 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
 import weakref
@@ -32,7 +33,7 @@ class RowFile:
 
     def __init__(self, path: Path, row: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.path, self.row, self.dtype = path, row, dtype
-        self.bytes_per_row = int(np.prod(row)) * dtype.itemsize
+        self.bytes_per_row = math.prod(row) * dtype.itemsize
         self._descriptor = os.open(path, os.O_RDONLY)  # the rows stay readable if the file is removed from the cache
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
@@ -42,7 +43,7 @@ class RowFile:
     def read(self, positions: np.ndarray) -> np.ndarray:
         """Return the rows at these positions, in this order; neighbours are read together."""
         rows = np.empty((len(positions), *self.row), self.dtype)
-        flat = rows.reshape(len(positions), -1)
+        flat = rows.reshape(len(positions), math.prod(self.row))
         ends = np.flatnonzero(np.diff(positions) != 1) + 1
         for start, stop in zip([0, *ends], [*ends, len(positions)], strict=True):
             if start < stop:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from isfl.data.cache import store
 from isfl.data.given import source_of
-from isfl.data.normalize import normalized
+from isfl.data.normalize import normalized, shaped
 from isfl.data.own import PYTHON, call, resolve
 from isfl.data.sources.base import DataSettings, NamedSource, Source
 from isfl.errors import UserError
@@ -20,6 +20,8 @@ FILES = (
     "cifar",
     "digits",
     "own_files",
+    "csv_files",
+    "leaf",
 )
 SOURCES = {source.name: source for source in entries_in(__name__, FILES, NamedSource)}
 
@@ -27,7 +29,8 @@ SOURCES = {source.name: source for source in entries_in(__name__, FILES, NamedSo
 def load(settings: DataSettings, known: Source | None = None) -> Source:
     """Return the data set that the settings name, normalised as they ask; `known` saves reading it again."""
     source = known or read(settings)
-    train, test = (normalized(part, settings.normalize) for part in (source.train, source.test))
+    parts = (source.train, source.test)
+    train, test = (normalized(shaped(part, settings.shape), settings.normalize) for part in parts)
     return replace(source, train=train, test=test)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,6 +31,9 @@ class DataSettings(Part):
         "labels, test inputs and test labels",
     )
     path: str | None = Field(None, description="file or directory the data is read from, where the name needs one")
+    shape: list[int] | None = Field(
+        None, min_length=1, description="shape of an input, for data with flat rows, such as `[1, 28, 28]` for images"
+    )
     hub: bool = Field(False, description="allow a download from the Hugging Face hub (needs the library `datasets`)")
     public: int = Field(500, ge=1, description="|D_L|: public samples on which Lipschitz values are estimated")
     public_from: Origin = Field(
@@ -111,6 +115,12 @@ def _dataset(inputs: Inputs, labels: np.ndarray, classes: int, part: str, where:
         bad = int(np.argmax((labels >= classes) | (labels < 0)))
         raise UserError(f"{where}: {part} label {bad} is {labels[bad]}; labels must lie in 0 .. {classes - 1}")
     return Dataset(inputs, torch.from_numpy(labels), classes)
+
+
+def required_path(settings: DataSettings) -> Path:
+    if settings.path is None:
+        raise UserError(f"data.name = {settings.name!r} needs data.path, the place of your data")
+    return Path(settings.path)
 
 
 def numbered(classes: int) -> tuple[str, ...]:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from isfl.data.own import read_folders, read_npz
-from isfl.data.sources.base import DataSettings, NamedSource, Source, source_from
-from isfl.errors import UserError
+from isfl.data.sources.base import DataSettings, NamedSource, Source, required_path, source_from
 
 
 def npz(settings: DataSettings) -> Source:
     """Your own arrays: an npz file at data.path with train_images, train_labels, test_images, test_labels."""
-    path = _required_path(settings)
+    path = required_path(settings)
     return source_from(read_npz(path), None, str(path))
 
 
 def folders(settings: DataSettings) -> Source:
     """Your own pictures: data.path with train/CLASS/* and test/CLASS/*, all of one size."""
-    path = _required_path(settings)
+    path = required_path(settings)
     arrays, names = read_folders(path)
     return source_from(arrays, names, str(path))
-
-
-def _required_path(settings: DataSettings) -> Path:
-    if settings.path is None:
-        raise UserError(f"data.name = {settings.name!r} needs data.path, the place of your data")
-    return Path(settings.path)
 
 
 NPZ = NamedSource("npz", npz)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,14 @@ class Transform(Part):
     """The base of all transforms."""
 
     kind: str
+
+    own_code: ClassVar[bool] = False
+    """Whether it calls code of the user, which may take global generators."""
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return self.kind
 
     @abstractmethod
     def apply(self, batch: Tensor, generator: torch.Generator) -> Tensor:
