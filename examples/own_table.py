@@ -40,8 +40,8 @@ CONFIG = {
 def main(out: str | None = None) -> float:
     test = patients(600, [1 / 3, 1 / 3, 1 / 3], seed=4)
     run = isfl.run(CONFIG, data=(HOSPITALS, test), model=network, out=out)
-    accuracy: float = run.metrics[-1]["accuracy_standard"]
-    print(f"{len(HOSPITALS)} hospitals: accuracy {accuracy:.2f} after {len(run.metrics)} rounds; see {run.path}")
+    accuracy: float = run.records[-1]["accuracy_standard"]
+    print(f"{len(HOSPITALS)} hospitals: accuracy {accuracy:.2f} after {len(run.records)} rounds; see {run.path}")
     return accuracy
 
 

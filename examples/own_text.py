@@ -53,8 +53,8 @@ CONFIG = {
 def main(out: str | None = None) -> float:
     data = {"train": sentences(600, seed=1), "test": sentences(300, seed=2), "classes": list(TOPICS)}
     run = isfl.run(CONFIG, data=data, model=MeanOfWords, out=out)
-    accuracy: float = run.metrics[-1]["accuracy_standard"]
-    print(f"{len(TOPICS)} topics: accuracy {accuracy:.2f} after {len(run.metrics)} rounds; see {run.path}")
+    accuracy: float = run.records[-1]["accuracy_standard"]
+    print(f"{len(TOPICS)} topics: accuracy {accuracy:.2f} after {len(run.records)} rounds; see {run.path}")
     return accuracy
 
 

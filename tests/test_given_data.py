@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,12 @@ def test_a_comparison_gets_objects_in_every_process(tmp_path: Path) -> None:
     data = ([*WRITERS.values()], tensors(TEST))
     found = isfl.compare(SMALL, ["fedavg", "isfl"], [0, 1], data=data, model=Net, out=tmp_path / "a", workers=2)
     alone = isfl.run(SMALL, ["seed=1"], data=data, model=Net, out=tmp_path / "b", workers=1)
-    assert outcome(found.runs["isfl"][1].path) == outcome(alone.path)
+    last = found.runs["isfl"][1].path
+    assert outcome(last) == outcome(alone.path)
+    shutil.rmtree(last)
+    (found.runs["isfl"][0].path / "model.safetensors").unlink()
+    assert isfl.resume(found.path, data=data, model=Net, workers=2).finished
+    assert outcome(last) == outcome(alone.path)
 
 
 def test_two_names_for_the_data_or_the_model_are_refused() -> None:
@@ -223,7 +229,7 @@ def stopped(tmp_path: Path) -> Path:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        isfl.run({**SMALL, "split": SPLIT}, data=DATA, model=Net, out=tmp_path / "run", workers=1, on_round=stop)
+        isfl.run({**SMALL, "split": SPLIT}, data=DATA, model=Net, out=tmp_path / "run", workers=1, callbacks=[stop])
     return tmp_path / "run"
 
 

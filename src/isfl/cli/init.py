@@ -17,7 +17,7 @@ def init(
         str,
         typer.Argument(
             metavar="[DATASET|DIRECTORY]",
-            help="a name of `isfl data list`, a directory with train/CLASS/* and test/CLASS/*, or an npz file",
+            help="a name of `isfl data list`, a directory of class folders, CSV or LEAF files, or an npz file",
             autocompletion=complete_data,
         ),
     ] = "fashion-mnist-mini",

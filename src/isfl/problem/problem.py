@@ -49,7 +49,9 @@ def prepare(config: Config, given: Given = NOTHING) -> Problem:
     if config.flower.own_data:
         labels = source.train.labels.numpy()
         public = source.train.subset(public_set(labels, config.data.public, config.seed, config.data.public_from))
-        return Problem(config, _model(config, source, given), None, public.in_memory(), source.test, source.class_names)
+        return Problem(
+            config, model_for(config, source, given), None, public.in_memory(), source.test, source.class_names
+        )
     config = settled(config, source)
     parts = shared_out(config, source)
     bounds = np.cumsum([0, *(len(indices) for indices in parts.clients)])
@@ -58,7 +60,7 @@ def prepare(config: Config, given: Given = NOTHING) -> Problem:
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
         clients = Population(clients.data, bounds[[0, -1]])
     public = source.train.subset(parts.public).in_memory()
-    return Problem(config, _model(config, source, given), clients, public, source.test, source.class_names)
+    return Problem(config, model_for(config, source, given), clients, public, source.test, source.class_names)
 
 
 def loaded(config: Config, given: Given = NOTHING) -> tuple[Config, Given]:
@@ -87,7 +89,8 @@ def shared_out(config: Config, source: Source) -> Partition:
     return partition(config.split, labels, settings.public, config.seed, settings.public_from, source.bounds)
 
 
-def _model(config: Config, source: Source, given: Given) -> nn.Module:
+def model_for(config: Config, source: Source, given: Given = NOTHING) -> nn.Module:
+    """Return the model of a configuration, checked on samples of the data."""
     shape, classes = tuple(source.train.inputs.shape[1:]), source.train.num_classes
     model = model_of(config, shape, classes, given.model)
     check_output(model, source.test.batch(slice(0, 2))[0], classes, config.model.name)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from isfl.data import SOURCES, DataSettings, load, partition
+from isfl.data import SOURCES, DataSettings, load
 from isfl.data.sources import Source
 from isfl.errors import UserError
 from isfl.federation.scheme import SHORTHANDS
 from isfl.models import MODELS
 from isfl.problem.config import parse_config
-from isfl.problem.problem import model_of
+from isfl.problem.problem import model_for, settled, shared_out
 
 MOST_CLIENTS, SHARDS = 10, 2
 LEAST_PER_CLIENT = 20
@@ -32,7 +32,10 @@ def data_named(given: str) -> DataSettings:
         return DataSettings(name=given)
     path = Path(given)
     if path.is_dir():
-        return DataSettings(name="folders", path=given)
+        if (path / "train.csv").is_file():
+            return DataSettings(name="csv", path=given)
+        name = "leaf" if any((path / "train").glob("*.json")) else "folders"
+        return DataSettings(name=name, path=given)
     if path.is_file():
         return DataSettings(name="npz", path=given)
     raise UserError(
@@ -47,8 +50,8 @@ def propose(given: str, file: Path) -> str:
     source = load(settings)
     text = _text(settings, source, file)
     config = parse_config(text, str(file))
-    partition(config.split, source.train.labels.numpy(), config.data.public, config.seed)
-    model_of(config, source)
+    shared_out(settled(config, source), source)
+    model_for(config, source)
     return text
 
 
@@ -80,13 +83,7 @@ def _text(settings: DataSettings, source: Source, file: Path) -> str:
         *([f"path = {_quoted(settings.path)}"] if settings.path is not None else []),
         f"public = {public}  # samples at the server, on which Lipschitz values are estimated",
         "",
-        "[split]",
-        'kind = "mixed"  # or iid, shards, dirichlet, feature, flower',
-        f"clients = {clients}",
-        f"shards_per_client = {SHARDS}",
-        f"shard_size = {shard}  # of samples sorted by class: a client knows few classes well",
-        "nr = 0.9  # the share of each shard that is sorted; the rest is i.i.d. (1: most skew, 0: none)",
-        "",
+        *(_split(clients, shard) if source.bounds is None else []),
         "[model]",
         f"name = {_quoted(model)}  # or {', '.join(other for other in MODELS if other != model)}, module:Class",
         f"width = {width}",
@@ -99,6 +96,18 @@ def _text(settings: DataSettings, source: Source, file: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _split(clients: int, shard: int) -> list[str]:
+    return [
+        "[split]",
+        'kind = "mixed"  # or iid, shards, dirichlet, feature, flower',
+        f"clients = {clients}",
+        f"shards_per_client = {SHARDS}",
+        f"shard_size = {shard}  # of samples sorted by class: a client knows few classes well",
+        "nr = 0.9  # the share of each shard that is sorted; the rest is i.i.d. (1: most skew, 0: none)",
+        "",
+    ]
+
+
 def _facts(settings: DataSettings, source: Source) -> list[str]:
     """Return comments that say what is in the data."""
     counts, names = source.train.class_counts, source.class_names
@@ -109,6 +118,7 @@ def _facts(settings: DataSettings, source: Source) -> list[str]:
         f"# {_quoted(settings.path or settings.name)}: {len(source.train):,} training and {len(source.test):,} test "
         f"samples of shape {shape}.",
         f"# {len(names)} classes with {each} training samples each: {shown}.",
+        *([] if source.bounds is None else [f"# It comes with {len(source.bounds) - 1} clients."]),
     ]
 
 
