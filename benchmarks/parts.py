@@ -77,4 +77,5 @@ PARTS = {
     "wire": Part(_module("wire")),
     "thousand": Part(_module("thousand")),
     "pages": Part(_module("pages")),
+    "large": Part(_module("large")),
 }

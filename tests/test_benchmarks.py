@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from benchmarks import augmentation, data, peers, run, steps
+from benchmarks import augmentation, data, large, peers, run, steps
 from benchmarks.bars import judge, summarise
 from benchmarks.contest import Contestant, Round, Visit, contest, environment, visit
 from benchmarks.environments import InstallError, Peer
@@ -224,6 +224,12 @@ def test_compiled_layers_must_take_little_more_than_half_of_torchs_time() -> Non
     assert steps.missed({"training": 0.55, "evaluation": 0.1}) == []
     (line,) = steps.missed({"training": 0.56, "evaluation": 0.1})
     assert line == "training: 0.56 of torch's time; at most 0.55 is due"
+
+
+def test_images_of_any_size_must_take_at_most_a_gigabyte() -> None:
+    assert large.missed({1.0: 4e8, 4.0: 1e9}) == []
+    (line,) = large.missed({1.0: 4e8, 4.0: 1.01e9})
+    assert line == "4 GB of images take 1010 MB; at most 1000 are due"
 
 
 def test_every_part_is_a_module_that_measures() -> None:

@@ -14,7 +14,7 @@ from isfl.data.checks import checked_inputs
 from isfl.data.stored import RowWriter, StoredInputs
 from isfl.errors import UserError
 
-IN_MEMORY = 1 << 29
+IN_MEMORY = 1 << 28
 """Bytes of inputs that are kept in memory; more go to a file."""
 PADDING = 0
 """Fills sequences of tokens up to the longest."""
