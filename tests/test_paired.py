@@ -21,7 +21,7 @@ def test_quantiles_are_those_of_the_table(degrees: int, t: float) -> None:
 def test_differences_are_taken_on_common_seeds() -> None:
     found = paired({0: 5.0, 1: 7.0, 2: 9.0, 4: 1.0}, {0: 4.0, 1: 5.0, 2: math.nan, 3: 0.0})
     assert found is not None and found.by_seed == {0: 1.0, 1: 2.0}
-    assert (found.mean, found.ahead, found.seeds) == (1.5, 2, 2)
+    assert (found.mean, found.ahead, found.seeds) == (1.5, 2, 2) and found.spread == pytest.approx(math.sqrt(0.5))
     assert found.half_width == pytest.approx(12.7062 * math.sqrt(0.5) / math.sqrt(2), abs=1e-3)
     assert not found.clear
 

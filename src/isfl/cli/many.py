@@ -159,14 +159,15 @@ def finish_comparison(
     from isfl.experiment.cells import run_cells
     from isfl.problem.given import NOTHING
     from isfl.report.comparison import write_comparison
-    from isfl.report.table import HEADINGS, caption, table
+    from isfl.report.table import accuracy_caption, accuracy_table, cost_caption, cost_table
     from isfl.trackers.tracking import Tracking, tracked_cells
 
     tracking = tracking or Tracking([])
     with resumable(out), cells_progress(cells) as show, tracked_cells(tracking, cells, show) as watch:
         run_cells(cells, jobs, watch, given or NOTHING)
     rows = write_comparison(cells, out)
-    print_table(HEADINGS, table(rows), f"{title}, {cells[0].config.training.rounds} rounds", caption(rows))
+    print_table(*accuracy_table(rows), f"{title}, {cells[0].config.training.rounds} rounds", accuracy_caption(rows))
+    print_table(*cost_table(rows), "", cost_caption(rows))
     say(f"picture: {out / layout.COMPARISON}")
     say(f"report: {out / layout.REPORT}")
     say(f"run directories: {out}/SCHEME/seed-N")

@@ -59,6 +59,20 @@ def first_round_with(lines: Lines, goal: float) -> int | None:
     return next((line["round"] for line in evaluated(lines) if line["accuracy_standard"] >= goal), None)
 
 
+def cost_of_reaching(lines: Lines, goal: float) -> float | None:
+    """Return the gradient evaluations up to the end of the first round whose accuracy on D_S reaches the goal."""
+    reached = first_round_with(lines, goal)
+    return None if reached is None else float(np.nansum(spent(lines)[:reached]))
+
+
+def recall(lines: Lines, label: int | None) -> float:
+    """Return the recall on D_S of one class in the last round that has it, a share; NaN for no class."""
+    if label is None:
+        return math.nan
+    values = (line["recall"][label] for line in reversed(lines) if line.get("recall") is not None)
+    return next((float(value) for value in values if value is not None), math.nan)
+
+
 def best_line(lines: Lines) -> Mapping[str, Any]:
     """Return the round with the highest accuracy on D_S, the first of equals."""
     return max(evaluated(lines), key=lambda line: line["accuracy_standard"])
@@ -82,7 +96,12 @@ def accuracy_at(lines: Lines, budget: float) -> float:
 def spread(shares: Sequence[float]) -> tuple[float, float]:
     """Return mean and sample standard deviation of shares, in percent."""
     percent = 100.0 * np.asarray(shares)
-    return float(percent.mean()), float(percent.std(ddof=1)) if len(shares) > 1 else 0.0
+    return float(percent.mean()), deviation(percent)
+
+
+def deviation(values: Sequence[float] | Array) -> float:
+    """Return the sample standard deviation; 0 for one value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def final_spread(runs: Sequence[Lines], key: str) -> tuple[float, float]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isfl.experiment import columns
+
 CONFIDENCE = 0.95
 
 
@@ -21,6 +23,8 @@ class Paired:
 
     by_seed: Mapping[int, float]
     mean: float
+    spread: float
+    """Sample standard deviation over seeds; 0 with one seed."""
     half_width: float | None
     """Of the 95 % interval; None with one seed, which has no spread."""
     ahead: int
@@ -43,11 +47,9 @@ def paired(values: Mapping[int, float], others: Mapping[int, float]) -> Paired |
         return None
     by_seed = {seed: values[seed] - others[seed] for seed in common}
     differences = np.array(list(by_seed.values()))
-    mean, count = float(differences.mean()), len(common)
-    half_width = None
-    if count > 1:
-        half_width = t_quantile(count - 1) * float(differences.std(ddof=1)) / math.sqrt(count)
-    return Paired(by_seed, mean, half_width, int((np.sign(differences) == np.sign(mean)).sum()))
+    mean, spread, count = float(differences.mean()), columns.deviation(differences), len(common)
+    half_width = t_quantile(count - 1) * spread / math.sqrt(count) if count > 1 else None
+    return Paired(by_seed, mean, spread, half_width, int((np.sign(differences) == np.sign(mean)).sum()))
 
 
 def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:

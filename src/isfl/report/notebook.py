@@ -17,7 +17,7 @@ from isfl.experiment.compare import summarise
 from isfl.plotting import SCREEN, in_print, picture_of
 from isfl.report.pictures import NotDrawnError, convergence
 from isfl.report.reading import find_runs, read_run
-from isfl.report.table import HEADINGS, caption, table
+from isfl.report.table import Table, accuracy_caption, accuracy_table, cost_caption, cost_table
 
 RUN_HEADINGS = ("rounds", "D_S %", "D_G %", "worst client %", "training loss", "extra %", "seconds")
 RUN_CAPTION = (
@@ -49,26 +49,31 @@ def html_of_run(title: str, directory: Path) -> str:
         _number(columns.extra_gradients([run.lines]), 0),
         _number(columns.mean_seconds([run.lines]), 1),
     ]
-    return _page(title, RUN_HEADINGS, [row], RUN_CAPTION, directory)
+    return _page(title, [((RUN_HEADINGS, [tuple(row)]), RUN_CAPTION)], directory)
 
 
 def html_of_comparison(title: str, directory: Path, cells: Sequence[Cell]) -> str:
     """Return a comparison as HTML: its table and its curves; how far each run is while it is unfinished."""
     if all(cell.finished for cell in cells):
         rows = summarise(cells)
-        return _page(title, HEADINGS, table(rows), caption(rows), directory)
-    states = [(cell.name, f"{len(cell.lines)} of {cell.config.training.rounds}") for cell in cells]
-    return _page(title, ("run", "rounds"), states, "Unfinished: isfl.resume runs the rest.", directory)
+        tables = [(accuracy_table(rows), accuracy_caption(rows)), (cost_table(rows), cost_caption(rows))]
+        return _page(title, tables, directory)
+    states: list[tuple[str, ...]] = [
+        (cell.name, f"{len(cell.lines)} of {cell.config.training.rounds}") for cell in cells
+    ]
+    return _page(title, [((("run", "rounds"), states), "Unfinished: isfl.resume runs the rest.")], directory)
 
 
-def _page(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], note: str, directory: Path) -> str:
+def _page(title: str, tables: Sequence[tuple[Table, str]], directory: Path) -> str:
+    """Return tables with a note below each, and the curves."""
+    shown = "".join(f"{_table(*table)}<p><small>{html.escape(note)}</small></p>" for table, note in tables)
+    return f"<div><p><code>{html.escape(title)}</code></p>{shown}{_picture(directory)}</div>"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return (
-        f"<div><p><code>{html.escape(title)}</code></p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"<p><small>{html.escape(note)}</small></p>{_picture(directory)}</div>"
-    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _picture(directory: Path) -> str:

@@ -25,9 +25,7 @@ from isfl.report.reading import SEPARATOR, FoundRun, read_run
 from isfl.report.remarks import remarks
 from isfl.report.split import convergence_and_split
 from isfl.report.sweeps import personalisation, sampling_ratio, sizes
-
-TableOf = tuple[tuple[str, ...], list[tuple[str, ...]]]
-"""Headings and rows."""
+from isfl.report.table import Table, markdown_table
 
 
 def setting_of(plan: Mapping[str, Any]) -> list[str]:
@@ -86,7 +84,7 @@ def by_group(results: Sequence[Result]) -> dict[str, list[Result]]:
 # ---------------------------------------------------------------- tables
 
 
-def full_table(results: Sequence[Result]) -> TableOf:
+def full_table(results: Sequence[Result]) -> Table:
     """Return all columns, for Markdown: one row per scheme."""
     columns = {
         "scheme": [r.label for r in results],
@@ -112,7 +110,7 @@ def full_table(results: Sequence[Result]) -> TableOf:
     return _table(columns)
 
 
-def terminal_tables(results: Sequence[Result]) -> Iterator[TableOf]:
+def terminal_tables(results: Sequence[Result]) -> Iterator[Table]:
     """Yield what fits into 80 columns: accuracies and rounds, then speed-up and top-5 where the paper has them."""
     schemes = [r.label for r in results]
     columns = {
@@ -152,7 +150,7 @@ def caption(results: Sequence[Result]) -> str:
     return "; ".join([CAPTION, *([TO_FEDAVG] if _has_fedavg(results) else [])])
 
 
-def _table(columns: Mapping[str, Sequence[str]]) -> TableOf:
+def _table(columns: Mapping[str, Sequence[str]]) -> Table:
     return tuple(columns), list(zip(*columns.values(), strict=True))
 
 
@@ -189,9 +187,7 @@ def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int, n
     """Return one table per setting, the meaning of its numbers, and remarks on them."""
     parts = [f"# {plan['title']}"]
     for group, members in by_group(results).items():
-        headings, rows = full_table(members)
-        lines = [headings, tuple("---" for _ in headings), *rows]
-        parts += [f"## {group}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+        parts += [f"## {group}", markdown_table(*full_table(members))]
     seeds = max((r.seeds for r in results), default=1)
     parts.append(
         f"Setting: {'; '.join(setting_of(plan))}. {caption(results)}; {FIVE}; "
