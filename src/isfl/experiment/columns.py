@@ -54,6 +54,11 @@ def spent(lines: Lines) -> Array:
     return series(lines, "gradient_evaluations.training") + series(lines, "gradient_evaluations.sampling")
 
 
+def trained(lines: Lines) -> float:
+    """Return the gradient evaluations for training, over all rounds."""
+    return total(lines, "gradient_evaluations.training")
+
+
 def first_round_with(lines: Lines, goal: float) -> int | None:
     """Return the first round whose accuracy on D_S, a share, reaches the goal."""
     return next((line["round"] for line in evaluated(lines) if line["accuracy_standard"] >= goal), None)

@@ -170,7 +170,7 @@ def _worst(run: FoundRun) -> str:
 
 
 def _cost(run: FoundRun) -> str:
-    training = columns.total(run.lines, "gradient_evaluations.training")
+    training = columns.trained(run.lines)
     if not training:
         return ""
     extra = columns.extra_gradients([run.lines])
