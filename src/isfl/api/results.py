@@ -203,25 +203,35 @@ class Run(Results):
         UserError
             If the run is not finished, or its model can no longer be found.
         """
-        if not self.finished:
-            raise UserError(
-                f"{self.path}: the run is not finished, it has no final model yet; resume it with isfl.resume"
-            )
-        from safetensors.torch import load_file
+        from isfl.api.final_model import final_model
 
-        from isfl.data import load
-        from isfl.federation.preparation import prepared
-        from isfl.problem.problem import model_of
+        return final_model(self._directory, self.config, model)
 
-        # The layers of torch itself: a user's tools need not know the compiled ones, which are for training.
-        plain = {"training": self.config.training.model_copy(update={"convolutions": "torch"})}
-        config = self.config.model_copy(update=plain)
-        described = self._directory.split
-        shape = described.get("input_shape") or load(config.data).train.inputs.shape[1:]
-        built = model_of(config, tuple(shape), len(described["class_names"]), model)
-        final = prepared(built, config)
-        final.load_state_dict(load_file(self.path / layout.MODEL))
-        return final.eval()
+    def export(self, to: str | os.PathLike[str], model: AnyModel | None = None) -> list[Path]:
+        """Write the finished run for other programs.
+
+        Parameters
+        ----------
+        to
+            A file, whose suffix says what is written: `.pt` (the weights, a plain `state_dict`), `.pt2` (the model as
+            a program of `torch.export`, for batches of any size), `.csv` or `.parquet` (the metrics), `.md` (a model
+            card). Or a directory for all of them.
+        model
+            What `isfl.run` was given as `model`, once more.
+
+        Returns
+        -------
+        list of Path
+            The files.
+
+        Raises
+        ------
+        UserError
+            If the run is not finished, the format is unknown, its library is missing, or a file cannot be written.
+        """
+        from isfl.api.export import export
+
+        return export(self, Path(to), model)
 
 
 def _probability_records(line: Mapping[str, Any], class_names: list[str]) -> list[Record]:

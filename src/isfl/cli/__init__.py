@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from isfl.cli import data, diagnose, doctor, flower, init, many, report, run
+from isfl.cli import data, diagnose, doctor, export, flower, init, many, report, run
 from isfl.errors import InterruptionError, UserCodeError, UserError, as_user_error, plain_warnings
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ for command in (
     report.report,
     report.watch,
     report.figures,
+    export.export,
     diagnose.diagnose,
     doctor.doctor,
 ):

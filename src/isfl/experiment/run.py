@@ -218,6 +218,7 @@ def describe(problem: Problem, state: FederationState) -> dict[str, Any]:
         "public_counts": problem.public.class_counts.tolist(),
         "sha256": _digest_of_data(problem),
         "input_shape": list(problem.test.inputs.shape[1:]),
+        "input_dtype": str(problem.test.batch(slice(0, 1))[0].dtype).removeprefix("torch."),
         "layers_sha256": _digest_of_layers(problem.model),
         "weights_sha256": _digest_of_weights(problem.model),
     }
