@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ API = ROOT / "docs/api.md"
 INSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "architecture.md")
 """Pages that also describe the inside of the package."""
 TEACHING = [page for page in PAGES if page.name not in INSIDE]
-EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+EXAMPLES = [*sorted((ROOT / "examples").rglob("*.py")), ROOT / "examples/tour.ipynb"]
 LISTED = re.findall(r"^::: (\S+)$", pages.read(API), re.MULTILINE)
 MODULES = {f"isfl.{name}": importlib.import_module(f"isfl.{name}") for name in isfl._MODULES}
 
@@ -32,6 +33,14 @@ def resolved(name: str) -> Any:
     for part in name.split(".")[1:]:
         found = getattr(found, part)
     return found
+
+
+def source_of(example: Path) -> str:
+    """Return the program in a file: of a notebook, the cells with code."""
+    text = example.read_text(encoding="utf-8")
+    if example.suffix != ".ipynb":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
 
 
 def imported(source: str) -> Iterator[str]:
@@ -76,7 +85,7 @@ def test_a_page_teaches_only_public_names(page: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: str(file.relative_to(ROOT / "examples")))
 def test_an_example_uses_only_public_names(example: Path) -> None:
-    for name in imported(example.read_text(encoding="utf-8")):
+    for name in imported(source_of(example)):
         assert is_public(name), f"{name} is not on docs/api.md"
 
 

@@ -97,7 +97,7 @@ def test_a_model_given_from_python_is_given_once_more(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     run = isfl.run(TINY, ["training.rounds=1"], model=net, out=tmp_path / "a", workers=1)
     weights = torch.load(run.export(tmp_path / "m.pt", model=net)[0], weights_only=True)
-    assert weights["1.weight"].shape == (10, 784) and not torch.equal(weights["1.weight"], net[1].weight)
+    assert weights["1.weight"].shape == (10, 784) and not torch.equal(weights["1.weight"], net.state_dict()["1.weight"])
 
 
 # ---------------------------------------------------------------- the model card

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html.parser
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from matplotlib.figure import Figure
 
 import isfl
 from tests.directories import written_run
+from tests.pages import ROOT
 from tests.resumable import TINY, outcome
+from tests.worlds import module_at
 
 ROUNDS = 15
 
@@ -149,3 +152,31 @@ def test_after_an_interrupted_cell_the_next_resumes_the_run_to_the_last_bit(kern
     assert shown["text/html"].startswith("<div>") and f"{ROUNDS} of {ROUNDS}" in shown["text/plain"]
     assert outcome(isfl.run(config, out=tmp_path / "b", workers=1).path) == outcome(tmp_path / "a")
     assert base64.b64decode(kernel.shown("run.plot()")["image/png"]).startswith(b"\x89PNG")
+
+
+# ---------------------------------------------------------------- the tour
+
+TOUR = module_at(ROOT / "scripts/execute_tour.py")
+
+
+def kinds_of_outputs(notebook: Any) -> list[list[str]]:
+    """Return, for each cell with code, what it shows: `stdout`, or the types of its result."""
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return [
+        list(dict.fromkeys(out["name"] if "name" in out else "+".join(sorted(out["data"])) for out in cell["outputs"]))
+        for cell in cells
+    ]
+
+
+def test_the_tour_is_ten_cells_with_small_outputs() -> None:
+    text = TOUR.NOTEBOOK.read_text(encoding="utf-8")
+    shown = kinds_of_outputs(json.loads(text))
+    assert len(shown) == 10 and all(shown) and len(text) < 150_000
+    assert "/home/" not in text and "/root/" not in text and "/tmp/" not in text
+
+
+def test_the_tour_runs_in_a_real_kernel_and_shows_the_same_kinds_of_outputs(tmp_path: Path) -> None:
+    notebook = TOUR.executed(tmp_path)
+    assert kinds_of_outputs(notebook) == kinds_of_outputs(json.loads(TOUR.NOTEBOOK.read_text(encoding="utf-8")))
+    assert isfl.Comparison(tmp_path / "runs/tour-comparison").finished
+    assert (tmp_path / "runs/tour-export/MODEL_CARD.md").exists()
