@@ -25,7 +25,7 @@ def sentences(count: int, seed: int) -> tuple[list[list[int]], list[str]]:
     """Tokens (one list per sentence, of any length) and topics."""
     rng = random.Random(seed)
     topics = [rng.choice(list(TOPICS)) for _ in range(count)]
-    words = [rng.choices(FILLERS, k=rng.randint(2, 12)) + rng.choices(TOPICS[topic], k=2) for topic in topics]
+    words = [rng.choices(FILLERS, k=rng.randint(2, 12)) + rng.choices(TOPICS[topic], k=3) for topic in topics]
     return [[VOCABULARY[word] for word in sentence] for sentence in words], topics
 
 
@@ -45,7 +45,7 @@ class MeanOfWords(nn.Module):
 CONFIG = {
     "scheme": "isfl",
     "data": {"public": 60},
-    "split": {"kind": "dirichlet", "clients": 4, "samples_per_client": 120, "alpha": 0.2},
+    "split": {"kind": "dirichlet", "clients": 4, "samples_per_client": 120, "alpha": 0.5},
     "training": {"rounds": 6, "local_epochs": 2, "batch_size": 16, "optimizer": {"kind": "adam", "lr": 0.05}},
 }
 

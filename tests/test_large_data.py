@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import TensorDataset
 
 import isfl
-from isfl.data import collect
+from isfl.data import DataSettings, collect, load
 from isfl.data.given import source_of
 from isfl.data.stored import RowFile, RowWriter, StoredInputs
 from isfl.errors import UserError
@@ -22,6 +23,7 @@ from tests.resumable import outcome
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (600, 3, 8, 8), np.uint8)
 LABELS = np.arange(600) % 3
+NAMES = ("cat", "dog", "fish")
 TRAIN, TEST = (
     TensorDataset(torch.from_numpy(IMAGES[rows]), torch.from_numpy(LABELS[rows]))
     for rows in (slice(540), slice(540, 600))
@@ -126,3 +128,15 @@ def test_feature_skew_and_clients_of_their_own_work_on_files(small_memory: Path,
     natural = {key: value for key, value in CONFIG.items() if key != "split"}
     data = ([TRAIN, TEST], TEST)
     assert isfl.run(natural, ["training.rounds=1"], data=data, out=tmp_path / "b", workers=1).finished
+
+
+def test_pictures_in_class_folders_are_decoded_into_a_file(small_memory: Path, tmp_path: Path) -> None:
+    for number in range(12):
+        for part in ("train", "test"):
+            file = tmp_path / "pictures" / part / NAMES[number % 3] / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(IMAGES[number].transpose(1, 2, 0)).save(file)
+    source = load(DataSettings(name="folders", path=str(tmp_path / "pictures")))
+    assert isinstance(source.train.inputs, StoredInputs) and source.class_names == NAMES
+    order = [number for label in range(3) for number in sorted(range(label, 12, 3), key=str)]
+    assert torch.equal(source.train.stored(), torch.from_numpy(IMAGES[order]))

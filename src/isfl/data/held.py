@@ -10,7 +10,8 @@ import torch
 
 from isfl.data.checks import checked_inputs, checked_labels
 from isfl.data.dataset import Dataset
-from isfl.data.own import Arrays, call, pictures_by_class, resolve
+from isfl.data.own import Arrays, call, resolve
+from isfl.data.pictures import pictures_by_class
 from isfl.errors import UserError
 
 INPUTS = ("images", "inputs", "train_images", "train_inputs", "x", "x_train")
@@ -69,7 +70,8 @@ def _from_folder(folder: Path, class_names: Sequence[str]) -> tuple[np.ndarray, 
     unknown = sorted({path.name for path in folder.iterdir() if path.is_dir()} - set(class_names))
     if unknown:
         raise UserError(f"data = {folder / unknown[0]}: not a class of this federation ({', '.join(class_names)})")
-    return pictures_by_class(folder, class_names)
+    chunks = list(pictures_by_class(folder, class_names).chunks())
+    return np.concatenate([np.stack(inputs) for inputs, _ in chunks]), np.concatenate([labels for _, labels in chunks])
 
 
 def _from_function(reference: str, where: str) -> tuple[np.ndarray, np.ndarray]:

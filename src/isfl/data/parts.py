@@ -14,12 +14,11 @@ import numpy as np
 from torch import Tensor
 
 from isfl.data.dataset import Dataset
-from isfl.data.own import call, pixels_of
+from isfl.data.own import call
+from isfl.data.pictures import CHUNK, pixels_of
 from isfl.errors import UserError, summary
 from isfl.randomness import global_randomness
 
-CHUNK = 256
-"""Samples that are decoded before they are stored."""
 INPUT_NAMES = ("image", "img", "images", "pixel_values", "input_ids", "tokens", "inputs", "features", "x")
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "y")
 

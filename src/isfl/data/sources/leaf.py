@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from isfl.data.given import natural_source
-from isfl.data.parts import CHUNK, Chunk
+from isfl.data.parts import Chunk
+from isfl.data.pictures import CHUNK
 from isfl.data.sources.base import DataSettings, NamedSource, Source, numbered, required_path
 from isfl.errors import UserError
 

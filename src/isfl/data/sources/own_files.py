@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from isfl.data.own import read_folders, read_npz
+from isfl.data.given import pooled_source
+from isfl.data.own import read_npz
+from isfl.data.pictures import class_folders
 from isfl.data.sources.base import DataSettings, NamedSource, Source, required_path, source_from
 
 
@@ -15,8 +17,8 @@ def npz(settings: DataSettings) -> Source:
 def folders(settings: DataSettings) -> Source:
     """Your own pictures: data.path with train/CLASS/* and test/CLASS/*, all of one size."""
     path = required_path(settings)
-    arrays, names = read_folders(path)
-    return source_from(arrays, names, str(path))
+    train, test = class_folders(path)
+    return pooled_source(train, test, train.classes, str(path))
 
 
 NPZ = NamedSource("npz", npz)
