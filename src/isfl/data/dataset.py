@@ -132,7 +132,7 @@ def scaled(inputs: Tensor, normalization: Normalization | None = None) -> Tensor
     """
     image = inputs.dtype == torch.uint8
     if normalization is None:
-        values = inputs.float() / 127.5 - 1.0 if image else inputs
+        values = inputs.float().div_(127.5).sub_(1.0) if image else inputs  # in place: large images are large floats
     else:
         channels = (-1, *(1 for _ in inputs.shape[2:]))
         mean, std = (torch.tensor(part).view(channels) for part in (normalization.mean, normalization.std))
