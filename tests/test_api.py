@@ -56,6 +56,13 @@ def test_a_configuration_can_be_a_file_a_dictionary_or_an_object(tmp_path: Path)
         assert (changed.training.rounds, changed.scheme.name) == (3, "isfl")
 
 
+def test_nothing_at_all_is_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").write_text("", encoding="utf-8")
+    assert isfl.load_config({}) == isfl.load_config(tmp_path / "empty.toml") == isfl.Config()
+    run = isfl.run({}, ["training.rounds=1", "training.local_epochs=1"], out=tmp_path / "a", workers=1)
+    assert run.finished and len({record["client"] for record in run.probabilities}) == 10
+
+
 def test_overrides_do_not_change_what_was_passed_in() -> None:
     raw = copy.deepcopy(CONFIG)
     settings = isfl.load_config(raw)

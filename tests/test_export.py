@@ -84,6 +84,14 @@ def test_metrics_as_csv_and_parquet_are_the_records(run: isfl.Run, exported: Pat
         assert json.loads(text["recall"]) == record["recall"] and text["drift"] == ""
 
 
+def test_lists_in_csv_are_json_also_with_values_that_were_not_measured(tmp_path: Path) -> None:
+    run = isfl.Run(written_run(tmp_path / "a", clients=2, classes=2, rounds=1))
+    line = json.loads((run.path / "metrics.jsonl").read_text())
+    (run.path / "metrics.jsonl").write_text(json.dumps({**line, "recall": [None, 0.5]}) + "\n")
+    (row,) = csv.DictReader(run.export(tmp_path / "m.csv")[0].read_text().splitlines())
+    assert json.loads(row["recall"]) == [None, 0.5]
+
+
 def test_rounds_with_other_keys_share_one_table(tmp_path: Path) -> None:
     run = isfl.Run(written_run(tmp_path / "a", clients=3, classes=4, rounds=3))  # a client is refused in round 2
     rows = list(csv.DictReader(run.export(tmp_path / "m.csv")[0].read_text().splitlines()))
