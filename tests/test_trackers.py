@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import threading
@@ -14,19 +13,14 @@ import pytest
 
 from isfl.errors import UserError
 from isfl.experiment.run import resume, run
-from isfl.problem.config import Config, config_from
+from isfl.problem.config import Config
 from isfl.trackers import thread, tracking
-from isfl.trackers.tensorboard import scalars
+from isfl.trackers.content import scalars
 from isfl.trackers.tracking import Tracking, tracked
 from tests.commands import isfl
+from tests.tracked import config_of, ignore, lose_the_last_round, metrics
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-RAW: dict[str, Any] = {
-    "data": {"public": 30},
-    "split": {"kind": "iid", "clients": 2, "samples_per_client": 30},
-    "model": {"name": "mlp", "width": 0.25},
-    "training": {"rounds": 3, "local_epochs": 1, "batch_size": 32},
-}
 TOML = """
 [data]
 public = 30
@@ -46,11 +40,7 @@ batch_size = 32
 
 @pytest.fixture
 def config() -> Config:
-    return config_from(RAW, "test")
-
-
-def metrics(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return config_of()
 
 
 def accumulated(path: Path) -> Any:
@@ -86,10 +76,6 @@ class Notes:
 def tracking_with(monkeypatch: pytest.MonkeyPatch, **named: Notes) -> Tracking:
     monkeypatch.setattr(tracking, "factory_named", lambda name: lambda: named[name])
     return Tracking(list(named))
-
-
-def ignore(line: Any) -> None:
-    pass
 
 
 def fail() -> None:
@@ -156,7 +142,7 @@ def test_the_run_never_waits_for_a_tracker(config: Config, tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("tensorbord", "--track tensorbord: choose tensorboard, or give module:function"),
+        ("tensorbord", "--track tensorbord: choose tensorboard, wandb, mlflow, or give module:function"),
         ("nowhere_at_all:Tracker", "cannot import 'nowhere_at_all'"),
         ("json:Tracker", "module 'json' has no 'Tracker'"),
         ("builtins:list", "it returned a list without begin, on_round and end"),
@@ -210,8 +196,7 @@ def test_a_resumed_run_replaces_the_rounds_that_run_again(config: Config, tmp_pa
     out = tmp_path / "run"
     with tracked(Tracking(["tensorboard"]), config, out, ignore) as on_round:
         run(config, out, on_round)
-    (out / "model.safetensors").unlink()
-    max((out / "checkpoints").glob("round-*.json")).unlink()
+    lose_the_last_round(out)
     with tracked(Tracking(["tensorboard"]), config, out, ignore) as on_round:
         resume(out, on_round)
     assert len(list((out / "tensorboard").iterdir())) == 2
@@ -247,6 +232,6 @@ def test_each_run_of_a_comparison_is_tracked(place: Path) -> None:
 @pytest.mark.parametrize("command", [("run", "tiny.toml"), ("compare", "tiny.toml"), ("resume", "out")])
 def test_a_wrong_tracker_is_one_line_and_nothing_is_written(place: Path, command: tuple[str, ...]) -> None:
     before = sorted(place.iterdir())
-    result = isfl(*command, "--track", "wandb", cwd=place)
-    assert result.returncode == 2 and result.stderr.startswith("error: --track wandb: ")
+    result = isfl(*command, "--track", "comet", cwd=place)
+    assert result.returncode == 2 and result.stderr.startswith("error: --track comet: ")
     assert result.stderr.count("\n") == 1 and sorted(place.iterdir()) == before

@@ -17,6 +17,8 @@ from isfl.trackers.base import Tracker
 
 FILES = (
     "tensorboard",  # scalars in a browser
+    "wandb",  # Weights & Biases
+    "mlflow",
 )
 """What `--track` takes besides `module:function`."""
 

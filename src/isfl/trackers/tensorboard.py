@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from isfl.trackers.content import scalars
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 EXTRA = "tensorboard"
 DIRECTORY = "tensorboard"
-NOT_MEASURED = ("round", "worst_client")
-"""Numbers of a line that identify something and measure nothing."""
 
 
 class TensorBoard:
@@ -46,18 +46,3 @@ class TensorBoard:
 
 
 TRACKER = TensorBoard
-
-
-def scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield every measured number with its tag, `group/name` where it is nested; of clients only their number.
-
-    A table, such as the confusion matrix, has none."""
-    for key, value in line.items():
-        if key in ("participants", "refused"):
-            yield f"clients/{key}", len(value)
-        elif isinstance(value, Mapping):
-            yield from ((f"{key}/{tag}", number) for tag, number in scalars(value))
-        elif isinstance(value, list):
-            yield from ((f"{key}/{i}", number) for i, number in enumerate(value) if isinstance(number, int | float))
-        elif isinstance(value, int | float) and key not in NOT_MEASURED:
-            yield key, value

@@ -11,8 +11,8 @@ from threading import Thread
 from isfl.errors import summary, user_traceback
 from isfl.trackers.base import Tracker
 
-PATIENCE = 10.0
-"""Seconds that all trackers together have at the end to finish their queues."""
+PATIENCE = 60.0
+"""Seconds that all trackers together have at the end to finish their queues, with the upload of a report."""
 
 
 class TrackerThread:
