@@ -30,7 +30,7 @@ from isfl.report.reproduction import write_reproduction
 
 ROOT = Path(__file__).parent.parent
 KEPT = (*layout.DESCRIPTION, *layout.GROWING)
-KIND = ("command", "title", "scale", "as", "clients", "set")
+KIND = ("command", "title", "scale", "as", "clients")
 
 
 def tables(results: Path) -> str:
@@ -57,21 +57,25 @@ def command_of(plan: dict[str, Any], cell: Cell) -> str:
 
 
 def merged(plan: dict[str, Any], results: Path) -> dict[str, Any]:
-    """Return the plan with the cells that were published earlier; exit if those have another setting."""
+    """Return the plan that was published earlier with the cells of this one; exit if those have another setting.
+
+    The configurations decide, not the overrides: defaults of the command may have changed in between.
+    """
     if not (results / layout.PLAN).exists():
         return plan
     before = json.loads((results / layout.PLAN).read_text(encoding="utf-8"))
-    known = {row["out"]: row for row in before["cells"]}
-    same = all(before.get(key) == plan.get(key) for key in KIND)
-    again = [(known[row["out"]], row) for row in plan["cells"] if row["out"] in known]
-    if not same or any(_resolved(old) != _resolved(new) for old, new in again):
+    old, new = (_settings(each) for each in (before, plan))
+    if any(before.get(key) != plan.get(key) for key in KIND) or any(old[at] != new[at] for at in old.keys() & new):
         sys.exit(f"{results}: holds runs of another setting; give another --name, or remove it first")
-    return {**plan, "cells": [*before["cells"], *(row for row in plan["cells"] if row["out"] not in known)]}
+    known = {row["out"] for row in before["cells"]}
+    return {**before, "cells": [*before["cells"], *(row for row in plan["cells"] if row["out"] not in known)]}
 
 
-def _resolved(row: dict[str, Any]) -> Config:
-    """Return the configuration of a planned cell with today's defaults: plans of earlier versions lack newer keys."""
-    return config_from(row["config"], row["out"])
+def _settings(plan: dict[str, Any]) -> dict[tuple[str, str], Config]:
+    """Return the configuration of each group and label but for the seed, with today's defaults for newer keys."""
+    return {
+        (row["group"], row["label"]): config_from({**row["config"], "seed": 0}, row["out"]) for row in plan["cells"]
+    }
 
 
 def publish(run: Path, commit: str, name: str | None = None, made_by: str | None = None, root: Path = ROOT) -> Path:

@@ -42,12 +42,11 @@ PAPER = {
     "target.kind": "global",
 }
 """What all interpretations of table2 share."""
-CROP_AND_FLIP = [{"kind": "crop", "padding": 4}, {"kind": "flip", "probability": 0.5}]
 DIFFERENT: dict[str, tuple[Any, Any, Any]] = {
     "split.clients": (10, 10, 20),
     "data.public": (500, 1000, 500),
     "data.public_from": ("unused", "all", "all"),
-    "training.augment": ([], [], CROP_AND_FLIP),
+    "training.augment": ([], [], []),
     "training.initial_models": ("shared", "independent", "independent"),
     "scheme.aggregation.weights": ("size", "client", "client"),
 }

@@ -87,8 +87,7 @@ class Setting:
     def _base(self, data: str, public: int | None, rounds: int) -> Raw:
         """Everything that cells share. What is not named is a default, and the defaults are the paper's."""
         public = public or (1000 if self.interpretation == "authors" else 500)
-        augment = ["crop", "flip"] if self.interpretation == "published" else []
-        raw: Raw = {"data": {"name": data, "public": public}, "training": {"rounds": rounds, "augment": augment}}
+        raw: Raw = {"data": {"name": data, "public": public}, "training": {"rounds": rounds}}
         raw["model"] = {"name": "resnet9" if data == "cifar100" else "resnet8"}
         if self.by_code:
             raw["data"]["public_from"] = "all"

@@ -99,10 +99,10 @@ def _other_data(name: str, setting: Setting) -> list[Plan]:
 
 
 def _plan(setting: Setting, group: str, row: str, split: Raw, scheme: Any, **options: Any) -> Plan:
-    """A cell as the paper's experiments have it, with two customs of the field: one first model for all clients, and
-    clients weighted by their size."""
+    """A cell as the paper's experiments have it, with three customs of the field: one first model for all clients,
+    clients weighted by their size, crops and flips."""
     plan = setting.plan(group, row, split, scheme, **options)
-    plan.config["training"]["initial_models"] = "shared"
+    plan.config["training"] |= {"initial_models": "shared", "augment": ["crop", "flip"]}
     plan.config["scheme"]["aggregation"] = {"weights": "size"}
     return plan
 
