@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import threading
@@ -15,7 +16,7 @@ from isfl.errors import UserError
 from isfl.experiment.run import resume, run
 from isfl.problem.config import Config
 from isfl.trackers import thread, tracking
-from isfl.trackers.content import scalars
+from isfl.trackers.content import client_rows, scalars
 from isfl.trackers.tracking import Tracking, tracked
 from tests.commands import isfl
 from tests.tracked import config_of, ignore, lose_the_last_round, metrics
@@ -178,6 +179,14 @@ def test_tensorboard_has_every_number_of_every_round(config: Config, tmp_path: P
         assert [event.value for event in found] == pytest.approx(values)
     assert set(events.Tags()["scalars"]) == {tag for line in lines for tag, _ in scalars(line)}
     assert "worst_client" not in events.Tags()["scalars"] and "worst_client_accuracy" in events.Tags()["scalars"]
+
+
+def test_a_long_table_of_clients_leaves_out_rounds_evenly(tmp_path: Path) -> None:
+    lines = [{"round": n, "client_accuracy": [0.1 * n, None], "client_drift": [1.0, 2.0]} for n in range(1, 6)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [row[:2] for row in client_rows(tmp_path)] == [(n, k) for n in range(1, 6) for k in (0, 1)]
+    assert client_rows(tmp_path)[1] == (1, 1, None, None, 2.0)
+    assert [row[:2] for row in client_rows(tmp_path, most=6)] == [(n, k) for n in (1, 3, 5) for k in (0, 1)]
 
 
 def test_missing_measurements_are_not_scalars() -> None:
