@@ -139,6 +139,10 @@ class Net(nn.Module):
         return self.head(self.body(inputs))
 
 
+def stop(record: dict[str, Any]) -> None:
+    raise KeyboardInterrupt
+
+
 DATA = (tensors(TRAIN), tensors(TEST))
 WRITERS = {f"writer {k}": tensors(slice(15 * k, 15 * k + 15)) for k in range(3)}
 
@@ -218,16 +222,21 @@ def test_two_names_for_the_data_or_the_model_are_refused() -> None:
         isfl.run({}, model="mlp")  # type: ignore[arg-type]
 
 
+def test_objects_are_refused_for_a_run_that_has_names(tmp_path: Path) -> None:
+    config = {**SMALL, "data": {"public": 20, "name": "digits"}, "model": {"name": "mlp"}, "split": SPLIT}
+    with pytest.raises(KeyboardInterrupt):
+        isfl.run(config, out=tmp_path / "run", workers=1, callbacks=[stop])
+    for option, key in (({"data": DATA}, "data"), ({"model": Net}, "model")):
+        with pytest.raises(isfl.UserError, match=rf"^{key}\.name = '\w+' and {key}=\.\.\. are both given"):
+            isfl.resume(tmp_path / "run", **option)
+
+
 # ---------------------------------------------------------------- resuming
 
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
     """A run of two rounds on objects, stopped after the first."""
-
-    def stop(record: dict[str, Any]) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         isfl.run({**SMALL, "split": SPLIT}, data=DATA, model=Net, out=tmp_path / "run", workers=1, callbacks=[stop])
     return tmp_path / "run"

@@ -17,6 +17,9 @@ import isfl
 from isfl.data import DataSettings, load
 from isfl.data.given import source_of
 from isfl.errors import UserError
+from isfl.problem.config import parse_config
+from isfl.problem.problem import prepare
+from isfl.problem.proposal import propose
 from tests.refusals import refusal
 
 ROOT = Path(__file__).parent.parent
@@ -176,6 +179,14 @@ def test_a_table_that_cannot_be_used_is_refused(case: str, tmp_path: Path, capsy
     assert message in refusal(tmp_path, capsys, "data.name=csv", f"data.path={tmp_path}")
     (tmp_path / "train.csv").unlink()
     assert "train.csv: no such file" in refusal(tmp_path, capsys, "data.name=csv", f"data.path={tmp_path}")
+
+
+def test_a_first_configuration_for_data_that_comes_with_clients_has_no_split(tmp_path: Path) -> None:
+    table(tmp_path / "train.csv", 90, client=True)
+    table(tmp_path / "test.csv", 6)
+    text = propose(str(tmp_path), tmp_path / "c.toml")
+    assert 'name = "csv"' in text and "[split]" not in text and "# It comes with 3 clients." in text
+    assert len(prepare(parse_config(text, "c.toml")).clients) == 3
 
 
 # ---------------------------------------------------------------- examples

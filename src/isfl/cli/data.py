@@ -23,7 +23,7 @@ def data_list() -> None:
     for name, source in SOURCES.items():
         cached = " [in the cache]" if (cache_directory() / name).is_dir() else ""
         say(f"{name:<20}{(source.load.__doc__ or '').strip()}{cached}")
-    say(f"{'module:function':<20}Your own: returns train inputs, train labels, test inputs, test labels.")
+    say(f"{'module:function':<20}Your own: returns four arrays, or two data sets (train may be one per client).")
 
 
 @app.command("get")

@@ -28,9 +28,17 @@ class Given:
     """The settings that the source belongs to."""
 
     def source_for(self, settings: DataSettings) -> Source | None:
-        """Return the source if it is that of these settings."""
+        """Return the source if it is that of these settings; refuse objects for data that has another name."""
+        if self.source is not None and self.read_from == OBJECTS:
+            _refuse_another("data", settings.name)
         same = all(getattr(settings, key) == getattr(self.read_from, key) for key in ("name", "path", "hub"))
         return self.source if same else None
+
+    def model_for(self, settings: ModelSettings) -> AnyModel | None:
+        """Return the model; refuse one for a model that has another name."""
+        if self.model is not None:
+            _refuse_another("model", settings.name)
+        return self.model
 
 
 NOTHING = Given()
@@ -55,6 +63,6 @@ def named_python(config: Config, given: Given) -> Config:
     return config.model_copy(update=changes)
 
 
-def _refuse_another(key: str, name: str, default: str) -> None:
+def _refuse_another(key: str, name: str, default: str = PYTHON) -> None:
     if name not in (default, PYTHON):
         raise UserError(f"{key}.name = {name!r} and {key}=... are both given; leave one of them out")

@@ -92,7 +92,7 @@ def shared_out(config: Config, source: Source) -> Partition:
 def model_for(config: Config, source: Source, given: Given = NOTHING) -> nn.Module:
     """Return the model of a configuration, checked on samples of the data."""
     shape, classes = tuple(source.train.inputs.shape[1:]), source.train.num_classes
-    model = model_of(config, shape, classes, given.model)
+    model = model_of(config, shape, classes, given.model_for(config.model))
     check_output(model, source.test.batch(slice(0, 2))[0], classes, config.model.name)
     return model
 

@@ -28,7 +28,7 @@ class DataSettings(Part):
     name: str = Field(
         "fashion-mnist-mini",
         description="a data set by name (`isfl data list`), or `module:function` that returns train inputs, train "
-        "labels, test inputs and test labels",
+        "labels, test inputs and test labels, or two data sets, or one per client and a test set",
     )
     path: str | None = Field(None, description="file or directory the data is read from, where the name needs one")
     shape: list[int] | None = Field(
