@@ -16,6 +16,8 @@ from torch.utils.data import TensorDataset
 import isfl
 from isfl.data import DataSettings, Source, load
 from isfl.data.given import source_of
+from isfl.problem.given import given_objects
+from isfl.problem.problem import prepare
 from tests.commands import isfl as command
 from tests.resumable import outcome
 
@@ -185,6 +187,17 @@ def test_clients_that_the_data_comes_with_are_the_clients_of_the_run(tmp_path: P
         SMALL, ["data.public_from=all"], data=([*WRITERS.values()], tensors(TEST)), model=Net, out=tmp_path / "b"
     )
     assert np.array(everything._directory.split["client_counts"]).tolist() == [[5, 5, 5]] * 3
+
+
+def test_every_client_keeps_its_own_samples_when_the_public_set_is_taken_out() -> None:
+    sizes = (20, 5, 12)
+    clients = [(np.full((size, 4), k, np.float32), np.arange(size) % 3) for k, size in enumerate(sizes)]
+    given = given_objects((clients, clients[0]), None)
+    config = isfl.load_config({"data": {"name": "python", "public": 12}, "model": {"name": "mlp"}})
+    problem = prepare(config, given)
+    for k, client in enumerate(problem.clients):
+        assert set(client.stored().flatten().tolist()) == {float(k)} and len(client) < sizes[k]
+    assert sum(map(len, problem.clients)) == sum(sizes) - 12
 
 
 def test_a_split_of_clients_that_the_data_comes_with_is_refused(tmp_path: Path) -> None:
