@@ -7,6 +7,7 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from isfl.engines.local.worker_pool import Handler, WorkerPool
 from isfl.errors import UserCodeError, UserError
 from isfl.experiment.cells import _cell_worker
 from isfl.federation.values import Weights
+from isfl.problem.given import NOTHING
 
 
 def _twice(number: int, marker: str) -> Handler:
@@ -62,8 +64,8 @@ def test_an_error_in_a_job_is_raised_here(pool: WorkerPool, value: int, kind: ty
 
 
 def test_a_bug_of_ours_in_a_worker_keeps_its_traceback() -> None:
-    pool = WorkerPool(1, _cell_worker)
-    with pytest.raises(RuntimeError, match=r"a worker process failed:\nTraceback(.|\n)*in run_or_resume"):
+    pool = WorkerPool(1, _cell_worker, (NOTHING, get_context("spawn").Event()))
+    with pytest.raises(RuntimeError, match=r"a worker process failed:\nTraceback(.|\n)*in _run_until"):
         list(pool.run([("not a configuration", "out")]))
 
 

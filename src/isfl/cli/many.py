@@ -115,7 +115,7 @@ def finish_reproduction(cells: list[Cell], out: Path, jobs: int | None) -> None:
     from isfl.report.page import write_report
     from isfl.report.reproduction import by_group, caption, setting_of, terminal_tables, write_reproduction
 
-    with resumable(out), cells_progress(cells) as watch:
+    with resumable(out), cells_progress(cells, jobs) as watch:
         run_cells(cells, jobs, watch)
     plan, every = planned_cells(out)
     name = plan["title"]
@@ -163,7 +163,7 @@ def finish_comparison(
     from isfl.trackers.tracking import Tracking, tracked_cells
 
     tracking = tracking or Tracking([])
-    with resumable(out), cells_progress(cells) as show, tracked_cells(tracking, cells, show) as watch:
+    with resumable(out), cells_progress(cells, jobs) as show, tracked_cells(tracking, cells, show) as watch:
         run_cells(cells, jobs, watch, given or NOTHING)
     rows = write_comparison(cells, out)
     print_table(*accuracy_table(rows), f"{title}, {cells[0].config.training.rounds} rounds", accuracy_caption(rows))

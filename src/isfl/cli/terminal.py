@@ -111,10 +111,11 @@ def run_progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]],
 
 
 @contextmanager
-def cells_progress(cells: Sequence[Cell]) -> Iterator[Callable[[Sequence[Cell]], None]]:
+def cells_progress(cells: Sequence[Cell], jobs: int | None) -> Iterator[Callable[[Sequence[Cell]], None]]:
     """Yield a function that reads the cells' run directories and shows what is new.
 
-    Finished cells are printed as lines; on a terminal, running cells are bars below them.
+    Finished cells are printed as lines, with the time that the rest will take; on a terminal, running cells are bars
+    below them.
     """
     width = max(len(cell.name) for cell in cells)
     done: set[Path] = set()
@@ -123,7 +124,9 @@ def cells_progress(cells: Sequence[Cell]) -> Iterator[Callable[[Sequence[Cell]],
         done.add(cell.out)
         seconds = sum(line["seconds"]["wall"] for line in lines)
         count = f"[{len(done)}/{len(cells)}]"
-        say(f"{count:>{2 * len(str(len(cells))) + 3}} {cell.name:<{width}}  {accuracies(lines[-1])}  {seconds:.0f} s")
+        left = f"  {_left(cells, jobs)}" if len(done) < len(cells) else ""
+        count = f"{count:>{2 * len(str(len(cells))) + 3}}"
+        say(f"{count} {cell.name:<{width}}  {accuracies(lines[-1])}  {seconds:.0f} s{left}")
         for refusal in [text for line in lines for text in refusals(line)][:3]:
             say(f"    {refusal}")
 
@@ -153,9 +156,21 @@ def cells_progress(cells: Sequence[Cell]) -> Iterator[Callable[[Sequence[Cell]],
                     bars.update(tasks[cell.out], visible=False)
                 elif lines:
                     bars.update(tasks[cell.out], completed=len(lines), accuracies=accuracies(lines[-1]), visible=True)
-            bars.update(whole, completed=rounds)
+            bars.update(whole, completed=rounds, accuracies=_left(current, jobs))
 
         yield update
+
+
+def _left(cells: Sequence[Cell], jobs: int | None) -> str:
+    """Return the time that the rest will take; nothing before the first round is done and in the last minute."""
+    from isfl.engines.local.worker_pool import cores
+    from isfl.experiment.cells import seconds_left
+
+    seconds = seconds_left(cells, jobs or cores())
+    if seconds is None or seconds < 60:
+        return ""
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"about {hours} h {minutes:02} min left" if hours else f"about {minutes} min left"
 
 
 def _bars() -> Progress:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -137,23 +140,47 @@ def planned_cells(out: Path, *, wanted: bool = False) -> tuple[dict[str, Any], l
 def run_cells(
     cells: Sequence[Cell], jobs: int | None, watch: Callable[[Sequence[Cell]], None], given: Given = NOTHING
 ) -> None:
-    """Run the unfinished cells, `jobs` at a time (default: one per core); a single cell uses all cores."""
+    """Run the unfinished cells, `jobs` at a time (default: one per core), and the last ones with all cores each.
+
+    No core waits for long: when a worker has nothing left to do, the cells that still run stop after their round, and
+    each is resumed with all processes. Results do not depend on how many work on a run.
+    """
     for cell in cells:
         _refuse_other(cell.config, cell.out)
-    work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells if not cell.finished]
     processes = jobs or cores()
-    if len(work) == 1:
-        run_or_resume(*work[0], lambda line: watch(cells), processes, given)
-    elif work:
+    work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells if not cell.finished]
+    if len(work) >= processes > 1:
         # Forked where that is safe: spawned workers would import a caller's script that has no `__main__` guard.
-        size, method = min(processes, len(work)), start_method(devices(1)[0])
-        pool = WorkerPool(size, _cell_worker, (given,), method=method)
+        method = start_method(devices(1)[0])
+        idle = get_context(method).Event()
+        pool = WorkerPool(processes, _cell_worker, (given, idle), method=method)
         try:
-            for _ in pool.run(work, lambda: watch(cells)):
-                pass
+            for done, _ in enumerate(pool.run(work, lambda: watch(cells)), start=1):
+                if len(work) - done < processes:
+                    idle.set()
         finally:
             pool.close()
+    for cell in cells:
+        if not cell.finished:
+            run_or_resume(cell.config.model_dump_json(), str(cell.out), lambda line: watch(cells), processes, given)
     watch(cells)
+
+
+def seconds_left(cells: Sequence[Cell], jobs: int) -> float | None:
+    """Return how long the rounds that are left will take with `jobs` at a time; None before the first round is done.
+
+    A run goes on as it went so far; one that has not begun takes as long per round as the mean of the others.
+    """
+    walls = {cell.out: [line["seconds"]["wall"] for line in cell.lines] for cell in cells}
+    every = [seconds for own in walls.values() for seconds in own]
+    if not every:
+        return None
+    mean = sum(every) / len(every)
+    left = 0.0
+    for cell in cells:
+        own = walls[cell.out]
+        left += (cell.config.training.rounds - len(own)) * (sum(own) / len(own) if own else mean)
+    return left / min(jobs, max(1, len(cells)))
 
 
 class NewLines:
@@ -172,8 +199,24 @@ class NewLines:
                     yield cell, line
 
 
-def _cell_worker(number: int, given: Given) -> Handler:
-    return partial(run_or_resume, given=given)
+def _cell_worker(number: int, given: Given, idle: Event) -> Handler:
+    return partial(_run_until, given=given, idle=idle)
+
+
+class _Stop(BaseException):
+    """Ends a run after its round, as Ctrl-C does."""
+
+
+def _run_until(config: str, out: str, given: Given, idle: Event) -> None:
+    """Run a cell, or stop it after a round with `idle` set, unless only its last round is left."""
+    rounds = Config.model_validate_json(config).training.rounds
+
+    def check(line: dict[str, Any]) -> None:
+        if idle.is_set() and line["round"] < rounds - 1:
+            raise _Stop
+
+    with suppress(_Stop):
+        run_or_resume(config, out, check, given=given)
 
 
 def run_or_resume(
