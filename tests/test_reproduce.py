@@ -20,6 +20,7 @@ from tests.reproduction import INTERPRETATIONS, refused, setting
     ("name", "interpretation"),
     [*(("table2", i) for i in INTERPRETATIONS), *((name, "published") for name in EXPERIMENTS if name != "table2")],
 )
+@pytest.mark.filterwarnings("ignore:the public set has no sample of class")  # it is small at this scale
 def test_smoke_fills_every_cell(
     name: str,
     interpretation: str,

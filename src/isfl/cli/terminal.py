@@ -184,15 +184,10 @@ def _bars() -> Progress:
     )
 
 
-NARROW = 8
-"""Characters of a heading that fit on one line: eighty columns must hold seven of them."""
-
-
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str, caption: str) -> None:
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for i, heading in enumerate(headings):
-        two_lines = heading.replace(" ", "\n", 1) if len(heading) > NARROW else heading
-        table.add_column(two_lines, justify="left" if i == 0 else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)

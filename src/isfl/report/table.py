@@ -15,12 +15,12 @@ from isfl.experiment.paired import Paired
 from isfl.files import write_whole
 
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
-"""Headings and rows."""
+"""Headings, which may have a line break for terminals, and rows."""
 
 
 def accuracy_table(rows: Sequence[Summary]) -> Table:
     """Return the accuracies of the last round, one row per scheme."""
-    headings = ("scheme", "D_S %", "D_G %", "worst client %", "rarest class %", "extra %")
+    headings = ("scheme", "D_S %", "D_G %", "worst\nclient %", "rarest\nclass %", "extra %")
     return headings, [
         (
             row.scheme,
@@ -36,7 +36,7 @@ def accuracy_table(rows: Sequence[Summary]) -> Table:
 
 def cost_table(rows: Sequence[Summary]) -> Table:
     """Return what a scheme needs to come close to the first one, and its lead in the end, one row per scheme."""
-    headings = ("scheme", "rounds to goal", "samples to goal", f"D_S against {rows[0].scheme}", "worst client")
+    headings = ("scheme", "rounds\nto goal", "samples\nto goal", f"D_S\nagainst {rows[0].scheme}", "worst\nclient")
     return headings, [
         (
             row.scheme,
@@ -95,4 +95,5 @@ def write_summary(rows: Sequence[Summary], out: Path) -> None:
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *rows))
+    heading = [text.replace("\n", " ") for text in headings]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, ["---"] * len(heading), *rows))
