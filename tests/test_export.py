@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,12 @@ def test_a_model_that_torch_cannot_export_shows_the_users_line(tmp_path: Path, m
         run.export("model.pt2")
     assert "stubborn.py" in str(raised.value.traceback) + str(raised.value)
     assert [file.name for file in run.export("weights.pt")] == ["weights.pt"] and not Path("model.pt2").exists()
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"nothing"])
+def test_a_damaged_model_is_one_line(run: isfl.Run, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    copy = Path(shutil.copytree(run.path, tmp_path / "copy"))
+    file = copy / "model.safetensors"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(isfl.UserError, match=r"model\.safetensors: damaged or not the model of this run"):
+        isfl.Run(copy).model()

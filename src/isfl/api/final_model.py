@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -25,7 +26,11 @@ def final_model(directory: RunDirectory, config: Config, given: AnyModel | None 
     plain = config.model_copy(update={"training": config.training.model_copy(update={"convolutions": "torch"})})
     shape = tuple(example_inputs(directory, config).shape[1:])
     model = prepared(model_of(plain, shape, len(directory.split["class_names"]), given), plain)
-    model.load_state_dict(load_file(directory.model))
+    try:
+        model.load_state_dict(load_file(directory.model))
+    except (OSError, SafetensorError, RuntimeError) as error:  # cut short, or of other layers
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{directory.model}: damaged or not the model of this run ({reason}); run it again") from None
     model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # torch has no type for this call
     return model.eval()
 
