@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html.parser
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,7 +173,7 @@ def test_the_tour_is_ten_cells_with_small_outputs() -> None:
     text = TOUR.NOTEBOOK.read_text(encoding="utf-8")
     shown = kinds_of_outputs(json.loads(text))
     assert len(shown) == 10 and all(shown) and len(text) < 150_000
-    assert "/home/" not in text and "/root/" not in text and "/tmp/" not in text
+    assert not re.search(r"/(home|root|tmp)/", text), "paths of the machine that made it"
 
 
 def test_the_tour_runs_in_a_real_kernel_and_shows_the_same_kinds_of_outputs(tmp_path: Path) -> None:

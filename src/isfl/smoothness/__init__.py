@@ -4,6 +4,7 @@ The room is named after what `L` bounds, the smoothness of the loss; `isfl.lipsc
 
 | file | what |
 |---|---|
+| `calls.py` | `lipschitz`: values from models and data in one call |
 | `estimate.py` | from models and data to values: plan, measure part by part, conclude; the list of estimators |
 | `exact.py`, `class_mean.py`, `last_layer.py` | the estimators: the definition, class means, the output layer |
 | `plan.py` | what these steps pass to each other, and what an estimator consists of |
@@ -20,16 +21,8 @@ The room is named after what `L` bounds, the smoothness of the loss; `isfl.lipsc
 | `models.py` | parameters, modes and memory of models; checks of the input |
 """
 
-from isfl.smoothness.estimate import (
-    ESTIMATORS,
-    LipschitzEstimate,
-    conclude,
-    distance,
-    estimate_lipschitz,
-    lipschitz,
-    measure_part,
-    plan_estimate,
-)
+from isfl.smoothness.calls import estimate_lipschitz, lipschitz
+from isfl.smoothness.estimate import ESTIMATORS, LipschitzEstimate, conclude, distance, measure_part, plan_estimate
 from isfl.smoothness.mean_gradient import squared_gradient
 from isfl.smoothness.moments import MomentsEstimate, gradient_moments
 from isfl.smoothness.per_sample import sample_gradient_norms

@@ -44,7 +44,7 @@ def client_rows(directory: Path, most: int | None = None) -> list[tuple[Any, ...
     """Return the numbers of every client and round of a run, under `HEADINGS`; None where one was not measured.
 
     Read from the run directory, so that a resumed run has the rounds before it. With `most`, rounds are left out evenly
-    until so many rows are left.
+    until at most that number of rows is left.
     """
     groups = []
     for line in LineReader(directory / layout.METRICS).read():
