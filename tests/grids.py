@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
@@ -108,6 +109,15 @@ def federation_of(state: Path, clients: int = 3, **options: Any) -> Federation:
 
 def engine_of(config: Config, grid: Federation, state: Path | None = None, **options: Any) -> FlowerEngine:
     return FlowerEngine(prepare(config), config, Connection(grid, RUN, simulated=state, **options))
+
+
+def own(tmp_path: Path, **changes: Any) -> tuple[Config, Federation]:
+    """Return three clients with the samples of the split, one file each."""
+    central = config_of(**{"scheme": "isfl", **changes})
+    for k, data in enumerate(prepare(central).clients):
+        np.savez(tmp_path / f"{k}.npz", images=data.stored().numpy(), labels=data.labels.numpy())
+    config = config_of(**{"scheme": "isfl", **changes, "flower": {"own_data": True, "clients": 3}})
+    return config, Federation({10 + k: Node(k, tmp_path / "state", data=str(tmp_path / f"{k}.npz")) for k in range(3)})
 
 
 PRIVATE = {"name": "isfl", "sampling": {"where": "client"}}

@@ -17,8 +17,6 @@ from isfl.engines.flower.wire import NUMBERS
 from isfl.errors import UserError
 from isfl.federation import run_round, start
 from isfl.federation.values import ClientMemory, FederationState
-from isfl.problem.config import Config
-from isfl.problem.problem import prepare
 from tests.grids import (
     MEASURED_AT_CLIENT,
     PRIVATE,
@@ -27,6 +25,7 @@ from tests.grids import (
     config_of,
     engine_of,
     federation_of,
+    own,
     rounds,
     run_locally,
 )
@@ -168,7 +167,9 @@ def test_the_name_of_a_run_cannot_escape_the_state_directory(run: str, tmp_path:
 
 
 def test_a_node_configuration_needs_its_number() -> None:
-    assert node_of({"partition-id": 3, "state-dir": "/s", "data": "d.npz"}) == Node(3, Path("/s"), "d.npz")
+    assert node_of({"partition-id": 3, "state-dir": "/s", "data": "d.npz"}) == Node(
+        3, Path("/s"), "d.npz", allow_code=frozenset()
+    )
     for wrong in ({}, {"partition-id": "1"}, {"partition-id": -1}):
         with pytest.raises(UserError, match="needs partition-id"):
             node_of(wrong)
@@ -216,15 +217,6 @@ def test_an_invalid_message_is_answered_with_an_error(head: dict[str, Any] | Non
 
 
 # ------------------------------------------------------------ own data
-
-
-def own(tmp_path: Path, **changes: Any) -> tuple[Config, Federation]:
-    """Three clients with the samples of the split, one file each."""
-    central = config_of(**{"scheme": "isfl", **changes})
-    for k, data in enumerate(prepare(central).clients):
-        np.savez(tmp_path / f"{k}.npz", images=data.stored().numpy(), labels=data.labels.numpy())
-    config = config_of(**{"scheme": "isfl", **changes, "flower": {"own_data": True, "clients": 3}})
-    return config, Federation({10 + k: Node(k, tmp_path / "state", data=str(tmp_path / f"{k}.npz")) for k in range(3)})
 
 
 @pytest.mark.parametrize(

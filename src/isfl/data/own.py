@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,19 @@ NAMES = (
 )
 PYTHON = "python"
 """The name of data, and of a model, that was given to a call from Python."""
+
+
+_ALLOWED: ContextVar[Collection[str] | None] = ContextVar("allowed names of code", default=None)
+
+
+@contextmanager
+def only_code(names: Collection[str] | None) -> Iterator[None]:
+    """Let `resolve` load only these `module:name` while the context lasts; None: any."""
+    token = _ALLOWED.set(names)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
 
 
 def read_npz(file: Path) -> Arrays:
@@ -45,7 +61,15 @@ def read_npz(file: Path) -> Arrays:
 
 
 def resolve(reference: str, key: str) -> Any:
-    """Return what `module:name` stands for; the current directory is searched too."""
+    """Return what `module:name` stands for; the current directory is searched too.
+
+    All names of code in configurations come through here, so this is where `only_code` refuses some.
+    """
+    if (allowed := _ALLOWED.get()) is not None and reference not in allowed:
+        raise UserError(
+            f"{key} = {reference!r}: its operator does not allow this code; the key allow-code of the node "
+            f"configuration has {' '.join(sorted(allowed)) or 'none'}"
+        )
     module_name, _, name = reference.partition(":")
     sys.path.insert(0, "")
     try:

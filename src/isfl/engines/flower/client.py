@@ -18,6 +18,7 @@ from torch import nn
 from isfl.data.dataset import Dataset
 from isfl.data.held import load_held
 from isfl.data.normalize import normalized
+from isfl.data.own import only_code
 from isfl.data.transforms import check_transforms
 from isfl.engines.flower.node import Node, memory_folder, node_of, recall, remember, told_first
 from isfl.engines.flower.wire import arrays_of, decode, encode, weights_of
@@ -66,8 +67,9 @@ def client_app(node: Callable[[Context], Node] = lambda context: node_of(context
 
     def answer(message: Message, context: Context, work: Callable[[Visit, RecordDict], Any]) -> Message:
         try:
-            with one_thread():
-                reply = work(_visit(node(context), message.content), message.content)
+            served = node(context)
+            with one_thread(), only_code(served.allow_code):
+                reply = work(_visit(served, message.content), message.content)
         except (UserError, CodecError) as error:
             reply = RecordDict({PROBLEM: ConfigRecord({"reason": str(error)})})
         return Message(reply, reply_to=message)

@@ -122,6 +122,8 @@ def _content(message: Message) -> Answer:
         code, reason = message.error.code, str(message.error.reason or "").strip().splitlines()
         if code in UNAVAILABLE:
             return NoReply("left before it answered")
+        if code == ErrorCode.INVALID_FAB:
+            return "its operator does not trust this app (--trusted-entities of the SuperNode; isfl flower sign)"
         return f"failed: {reason[-1] if reason else f'error {code}'}"
     problem = message.content.get(PROBLEM)
     if isinstance(problem, ConfigRecord):

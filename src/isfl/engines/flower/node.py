@@ -38,6 +38,8 @@ class Node:
     """`private`: never send class counts, or anything that reveals them, whatever the server requests."""
     max_epsilon: float | None = None
     """`max-epsilon`: the largest epsilon with which a private client sends noised counts."""
+    allow_code: frozenset[str] | None = None
+    """`allow-code`: the `module:name` of code that the server's configuration may name; None: any."""
     simulated: bool = False
     """Whether the node is simulated; then its noise comes from the run's seed, so that runs are reproducible."""
 
@@ -47,14 +49,26 @@ def node_of(config: Mapping[str, Any]) -> Node:
     client = config.get("partition-id")
     if type(client) is not int or client < 0:
         raise UserError(f"the node configuration needs partition-id, a whole number from 0; found {client!r}")
-    state = config.get("state-dir")
+    state, data = config.get("state-dir"), str(config["data"]) if config.get("data") else None
     return Node(
         client=client,
         state=Path(str(state)) if state else default_state(),
-        data=str(config["data"]) if config.get("data") else None,
+        data=data,
         private=_switch(config.get("private", False)),
         max_epsilon=_epsilon(config.get("max-epsilon")),
+        allow_code=_code(config.get("allow-code"), data),
     )
+
+
+def _code(value: object, data: str | None) -> frozenset[str] | None:
+    """Parse names between spaces. Without the key, a node that has its own data allows no code but that of `data`."""
+    if value is None and data is None:
+        return None
+    names = str(value or "").split()
+    for name in names:
+        if not re.fullmatch(r"[\w.]+:[\w.]+", name):
+            raise UserError(f"allow-code = {value!r} in the node configuration: write module:name, between spaces")
+    return frozenset({*names, *([data] if data and ":" in data else [])})
 
 
 def _switch(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from flwr.app import Message, MessageType, RecordDict
@@ -44,6 +45,8 @@ class NodeRegistry:
         """Nodes that claim a client that has a node: it may have reconnected while its old node is dead."""
         self._strangers: dict[int, float] = {}
         """Nodes that cannot take part -> the time at which they are asked again."""
+        self._reasons: dict[int, str] = {}
+        """Connected nodes that cannot take part -> why."""
 
     def gather(self, wanted: int, seconds: float, purpose: str, least: int | None = None) -> None:
         """Wait up to `seconds` until `wanted` clients are connected; then `least` are enough, if given."""
@@ -63,7 +66,7 @@ class NodeRegistry:
                 then = "resume with isfl resume" if self.rounds_begun else "run again"
                 raise UserError(
                     f"waited {seconds:.0f} s for {purpose}: {there} (flower.wait_seconds, flower.min_clients); start "
-                    f"the others and {then}"
+                    f"the others and {then}{self._refusals()}"
                 )
             self.connection.pause(min(REFRESH_SECONDS, seconds / 4))
 
@@ -73,6 +76,7 @@ class NodeRegistry:
         now = time.monotonic()
         self._strangers = {node: until for node, until in self._strangers.items() if node in present and until > now}
         self._silent &= present
+        self._reasons = {node: reason for node, reason in self._reasons.items() if node in present}
         self.node_of = {client: node for client, node in self.node_of.items() if node in present}
         self._ask(present)
         for node, answer in pull(self.connection.grid, self._asked):
@@ -84,6 +88,10 @@ class NodeRegistry:
                 self.node_of[profile.client] = node
                 del self._seconds[node]
         return present
+
+    def _refusals(self) -> str:
+        counted = Counter(self._reasons.values())
+        return "".join(f"; {nodes} connected cannot take part: {reason}" for reason, nodes in counted.items())
 
     def note(self, node: int, silent: bool) -> None:
         """Record whether a node replied."""
@@ -110,9 +118,10 @@ class NodeRegistry:
     def _receive(self, node: int, profile: ClientProfile | str) -> None:
         if isinstance(profile, NoReply):
             return  # the next refresh asks again
+        self._reasons.pop(node, None)
         reason = profile if isinstance(profile, str) else self._unfit(profile)
         if isinstance(profile, str) or reason is not None:
-            self._strangers[node] = time.monotonic() + PATIENCE
+            self._strangers[node], self._reasons[node] = time.monotonic() + PATIENCE, str(reason)
             self.connection.tell(f"node {node} cannot take part: {reason}")
         elif profile.client in self.node_of:
             self._seconds[node] = profile
