@@ -30,7 +30,7 @@ def commit() -> str | None:
     """Return the measured commit; a plus sign marks uncommitted changes."""
     try:
         head = _git("rev-parse", "HEAD")
-        return head + ("+" if _git("status", "--porcelain", "--", "src", "benchmarks") else "")
+        return head + ("+" if _git("status", "--porcelain", "--", "src", "benchmarks", "campaigns") else "")
     except (OSError, subprocess.SubprocessError):
         return None
 

@@ -1,0 +1,1 @@
+"""Campaigns of counted faults: kills, full disks, damaged files, malformed inputs (`docs/reliability.md`)."""

@@ -1,0 +1,114 @@
+"""A disk that is full: at every file operation, at every size of a file, and for real on a small file system."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import random
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+from campaigns.children import Ending, command
+from campaigns.operations import Operation, count_operations, on_operation
+from campaigns.reference import Reference, arguments_of, compared, reference, resumed
+from campaigns.verdicts import Judged, Verdict
+
+LARGEST = 60_000
+"""Bytes; more than any file of the run."""
+NEW_USER, NEW_MOUNTS, REMOUNT = 0x10000000, 0x00020000, 0x20
+"""Flags of Linux's `unshare` and `mount`."""
+
+
+def fails_at_operation(number: int, chance: random.Random, scratch: Path) -> Judged:
+    """Let one file operation, and all after it, fail as on a full disk; then make room and resume."""
+    known, total = reference(scratch.parent), count_operations(reference(scratch.parent))
+    place = number % total  # as many tries as there are operations reach every one
+
+    def fail(count: int, operation: Operation) -> None:
+        if count >= place and operation.name not in ("os.remove", "os.rmdir"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    what = f"no space from file operation {place + 1} of {total} on"
+    return _judged(known, scratch / "run", what, lambda: on_operation(scratch, fail), jobs=1)
+
+
+def limited_files(number: int, chance: random.Random, scratch: Path) -> Judged:
+    """Let the system cut every file at a random size: the write is short, the next one fails."""
+    size, jobs = round(LARGEST ** chance.random()), chance.choice((1, 2))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    what = f"no file above {size} bytes, {jobs} jobs"
+    return _judged(reference(scratch.parent), scratch / "run", what, limit, jobs)
+
+
+def _judged(known: Reference, run: Path, what: str, fault: Callable[[], None], jobs: int) -> Judged:
+    ending = command(arguments_of(known.config, run, jobs), fault)
+    if ending.code == 0:
+        return compared(known, run, what)
+    if ending.error_line is None:
+        return Judged(Verdict.UNCLEAR, f"{what}: {ending}")
+    return resumed(known, run, f"{what}: {ending.error_line}", jobs)
+
+
+# ------------------------------------------------------------ a real full disk
+
+
+def small_file_system(number: int, chance: random.Random, scratch: Path) -> Judged:
+    """Run on a file system of random size, in memory and visible to this try alone; enlarge it and resume."""
+    known, size = reference(scratch.parent), chance.randint(4, 80) * 4096
+    place, verdict = scratch / "disk", scratch / "verdict.txt"
+    place.mkdir()
+    child = os.fork()
+    if child == 0:
+        try:
+            _mounted(place, size)
+            full = command(arguments_of(known.config, place / "run", 1))
+            _mounted(place, 1 << 26, REMOUNT)
+            judged = _after(known, place / "run", full, f"a disk of {size >> 10} kB")
+            verdict.write_text(f"{judged.verdict.name} {judged.what}", encoding="utf-8")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    name, _, what = verdict.read_text(encoding="utf-8").partition(" ") if verdict.exists() else ("LOST", "", "no word")
+    return Judged(Verdict[name], what)
+
+
+def _after(known: Reference, run: Path, full: Ending, what: str) -> Judged:
+    if full.code != 0 and full.error_line is None:
+        return Judged(Verdict.UNCLEAR, f"{what}: {full}")
+    return resumed(known, run, f"{what}: {full.error_line or 'large enough'}")
+
+
+def _mounted(place: Path, size: int, flags: int = 0) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    if not flags:
+        _check(library.unshare(NEW_USER | NEW_MOUNTS))
+        Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1", encoding="ascii")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1", encoding="ascii")
+    options = f"size={size}".encode()
+    _check(library.mount(b"tmpfs", str(place).encode(), b"tmpfs", flags, options))
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def can_mount() -> bool:
+    """Return whether this system lets a user mount a file system of his own."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            _mounted(Path("/mnt"), 4096)
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
