@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,18 @@ import pytest
 
 from isfl import layout
 from isfl.cli import terminal
+from isfl.data.sources import SOURCES, DataSettings, Source
 from isfl.experiment import cells as module
-from isfl.experiment.cells import Cell, run_cells, seconds_left
+from isfl.experiment.cells import Cell, begin_cells, run_cells, seconds_left
 from isfl.problem.config import config_from
 from isfl.problem.given import NOTHING, Given
 
 
-def planned(out: Path, rounds: Sequence[int]) -> list[Cell]:
+def planned(out: Path, rounds: Sequence[int], data: str = "fashion-mnist-mini") -> list[Cell]:
     """Runs of different lengths."""
     training = {"local_epochs": 1, "batch_size": 16}
     shared = {
-        "data": {"public": 40},
+        "data": {"name": data, "public": 40},
         "split": {"clients": 4, "shard_size": 20},
         "model": {"name": "mlp", "width": 0.25},
     }
@@ -55,6 +57,23 @@ def test_a_long_last_run_is_stopped_and_resumed_with_all_processes_to_the_same_b
         assert cell.complete and cell.finished
         alone = tmp_path / "one" / cell.out.name
         assert (cell.out / layout.MODEL).read_bytes() == (alone / layout.MODEL).read_bytes()
+
+
+def test_runs_of_the_same_data_read_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = tmp_path / "reads"
+    original = SOURCES["digits"]
+
+    def noted(settings: DataSettings) -> Source:
+        with reads.open("a") as file:  # workers are other processes
+            file.write(f"{settings.name}\n")
+        return original.load(settings)
+
+    monkeypatch.setitem(SOURCES, "digits", replace(original, load=noted))
+    cells = planned(tmp_path / "one", (1, 1, 1), "digits")
+    begin_cells(cells, tmp_path / "one", {"command": "compare", "title": "x"})
+    assert reads.read_text().split() == ["digits"], "to check all"
+    run_cells(cells, 2, lambda cells: None)
+    assert reads.read_text().split() == ["digits"] * 2, "to run all"
 
 
 def test_the_time_left_is_that_of_the_rounds_left(tmp_path: Path) -> None:

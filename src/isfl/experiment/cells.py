@@ -22,6 +22,7 @@ from isfl.files import appear, write_whole
 from isfl.lines import LineReader
 from isfl.problem.config import Config, config_from
 from isfl.problem.given import NOTHING, Given
+from isfl.problem.problem import with_data
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,10 @@ def begin_cells(
     from isfl.experiment.run import check_runnable
 
     refuse_used(out)
-    for cell in cells if check is None else check:
-        check_runnable(cell.config, given)
     wanted = cells if check is None else check
+    given = _common(wanted, given)
+    for cell in wanted:
+        check_runnable(cell.config, given)
     plan = {
         **kind,
         "cells": [
@@ -99,8 +101,9 @@ def want_cells(out: Path, cells: Sequence[Cell]) -> None:
     """Add cells of the plan to those that `isfl resume` runs."""
     from isfl.experiment.run import check_runnable
 
+    given = _common(cells, NOTHING)
     for cell in cells:
-        check_runnable(cell.config)
+        check_runnable(cell.config, given)
     plan = json.loads((out / layout.PLAN).read_text(encoding="utf-8"))
     names = {str(cell.out.relative_to(out)) for cell in cells}
     for row in plan["cells"]:
@@ -143,12 +146,15 @@ def run_cells(
     """Run the unfinished cells, `jobs` at a time (default: one per core), and the last ones with all cores each.
 
     No core waits for long: when a worker has nothing left to do, the cells that still run stop after their round, and
-    each is resumed with all processes. Results do not depend on how many work on a run.
+    each is resumed with all processes. Results do not depend on how many work on a run. Runs of the same data share it
+    in memory.
     """
     for cell in cells:
         _refuse_other(cell.config, cell.out)
     processes = jobs or cores()
-    work = [(cell.config.model_dump_json(), str(cell.out)) for cell in cells if not cell.finished]
+    unfinished = [cell for cell in cells if not cell.finished]
+    work = [(cell.config.model_dump_json(), str(cell.out)) for cell in unfinished]
+    given = _common(unfinished, given)
     if len(work) >= processes > 1:
         # Forked where that is safe: spawned workers would import a caller's script that has no `__main__` guard.
         method = start_method(devices(1)[0])
@@ -164,6 +170,11 @@ def run_cells(
         if not cell.finished:
             run_or_resume(cell.config.model_dump_json(), str(cell.out), lambda line: watch(cells), processes, given)
     watch(cells)
+
+
+def _common(cells: Sequence[Cell], given: Given) -> Given:
+    """Add the data of the first of several runs; the others use it if they name the same."""
+    return with_data(cells[0].config, given) if len(cells) > 1 else given
 
 
 def seconds_left(cells: Sequence[Cell], jobs: int) -> float | None:

@@ -65,10 +65,14 @@ def prepare(config: Config, given: Given = NOTHING) -> Problem:
 
 def loaded(config: Config, given: Given = NOTHING) -> tuple[Config, Given]:
     """Read the data once for many runs; return the configuration with the split that it comes with."""
-    if given.source is None:
-        given = replace(given, source=read(config.data), read_from=config.data)
+    given = with_data(config, given)
     assert given.source is not None
     return settled(config, given.source), given
+
+
+def with_data(config: Config, given: Given) -> Given:
+    """Return what was given together with the data of a configuration, for all runs that name the same data."""
+    return given if given.source is not None else replace(given, source=read(config.data), read_from=config.data)
 
 
 def settled(config: Config, source: Source) -> Config:
