@@ -1,6 +1,6 @@
 """The images that all contestants train on: ten clients' i.i.d. slices of CIFAR-10's training set, as two files.
 
-A separate program (`python -m benchmarks.data FOLDER IMAGES`): isfl's reader imports torch, and torch in the
+A separate program (`python -m benchmarks.data FOLDER IMAGES [tokens]`): isfl's reader imports torch, and torch in the
 harness would share its pages with only some contestants, which would falsify the comparison of memory.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.contestants.networks import LENGTH, WORDS
 from isfl.data.cache import recall
 from isfl.files import cache_directory
 
@@ -26,6 +27,15 @@ def write(folder: Path, images: int) -> bool:
     return True
 
 
+def write_tokens(folder: Path, sequences: int) -> None:
+    """Write sequences of tokens in the place of images: random ones, no time depends on the values."""
+    rng = np.random.default_rng(0)
+    np.save(folder / "images.npy", rng.integers(0, WORDS, (sequences, LENGTH)))
+    np.save(folder / "labels.npy", rng.integers(0, 10, sequences))
+
+
 if __name__ == "__main__":
-    if not write(Path(sys.argv[1]), int(sys.argv[2])):
+    if sys.argv[3:] == ["tokens"]:
+        write_tokens(Path(sys.argv[1]), int(sys.argv[2]))
+    elif not write(Path(sys.argv[1]), int(sys.argv[2])):
         sys.exit(f"CIFAR-10 is not in {cache_directory()}: get it with `isfl data get cifar10`")

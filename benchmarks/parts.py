@@ -30,8 +30,8 @@ class Part:
     draw: Callable[[Result, Path], None] | None = None
 
 
-# Parts are imported when they run. `peers` comes first: a part that loads torch into this process would share its pages
-# with contestants, and their measured memory would be too small.
+# Parts are imported when they run. `peers` and `models` come first: a part that loads torch into this process would
+# share its pages with contestants, and their measured memory would be too small.
 
 
 def _peers(options: Options) -> Result:
@@ -64,6 +64,7 @@ def _module(name: str) -> Callable[[Options], Result]:
 
 PARTS = {
     "peers": Part(_peers, _draw_peers),
+    "models": Part(_module("models")),
     "crowd": Part(_module("crowd")),
     "startup": Part(_module("startup")),
     "convolutions": Part(_module("convolutions")),
@@ -73,6 +74,7 @@ PARTS = {
     "price": Part(_module("price")),
     "solvers": Part(_module("solvers")),
     "growth": Part(_module("growth"), _draw_growth),
+    "accuracy": Part(_module("accuracy")),
     "estimators": Part(_module("estimators")),
     "wire": Part(_module("wire")),
     "thousand": Part(_module("thousand")),

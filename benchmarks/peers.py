@@ -30,7 +30,7 @@ def measure(quick: bool, images: int | None = None, repetitions: int | None = No
     repetitions = repetitions or (QUICK_REPETITIONS if quick else REPETITIONS)
     with tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
         folder = Path(scratch)
-        _write_data(folder, CLIENTS * images)
+        write_data(folder, CLIENTS * images)
         contestants, not_measured = _contestants(folder)
 
         def one_visit(contestant: Contestant, repetition: int) -> Visit:
@@ -71,8 +71,8 @@ def _row(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _write_data(folder: Path, images: int) -> None:
-    command = [sys.executable, "-m", "benchmarks.data", str(folder), str(images)]
+def write_data(folder: Path, images: int, *kind: str) -> None:
+    command = [sys.executable, "-m", "benchmarks.data", str(folder), str(images), *kind]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         raise MeasureError((done.stderr.strip().splitlines() or ["the data could not be written"])[-1])
@@ -81,21 +81,31 @@ def _write_data(folder: Path, images: int) -> None:
 def _contestants(folder: Path) -> tuple[list[Contestant], dict[str, str]]:
     """Return the contestants that can run, in order, and the reason for each that cannot."""
     found = [
-        _contestant("plain", sys.executable, "plain", folder, threads=2),
-        _contestant("isfl-1", sys.executable, "ours", folder, workers=1),
-        _contestant("isfl-2", sys.executable, "ours", folder, workers=2),
+        contestant("plain", sys.executable, "plain", folder, threads=2),
+        contestant("isfl-1", sys.executable, "ours", folder, workers=1),
+        contestant("isfl-2", sys.executable, "ours", folder, workers=2),
     ]
     missing = {}
     for name, peer in PEERS.items():
         try:
-            found.append(_contestant(name, str(python_of(peer)), f"{name}_peer", folder, workers=2))
+            found.append(contestant(name, str(python_of(peer)), f"{name}_peer", folder, workers=2))
         except InstallError as reason:
             missing[name] = str(reason)
     return found, missing
 
 
-def _contestant(name: str, python: str, module: str, folder: Path, workers: int = 1, threads: int = 1) -> Contestant:
-    arguments = [str(folder), "--rounds", str(ROUNDS + 1), "--workers", str(workers)]
+def contestant(
+    name: str,
+    python: str,
+    module: str,
+    folder: Path,
+    workers: int = 1,
+    threads: int = 1,
+    network: str = "resnet8",
+    rounds: int = ROUNDS,
+) -> Contestant:
+    """Return the program that trains `network` for a warm-up round and some rounds more."""
+    arguments = [str(folder), "--rounds", str(rounds + 1), "--workers", str(workers), "--network", network]
     private = environment(
         PYTHONPATH=str(ROOT),
         FLWR_HOME=str(folder / "flower"),

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.contestants.clock import Clock
+from benchmarks.contestants.networks import network
 from benchmarks.contestants.work import BATCH_SIZE, CLIENTS, LEARNING_RATE, from_arguments
 from isfl.data import Dataset
 from isfl.data.dataset import Population
@@ -15,7 +16,7 @@ from isfl.engines import LocalEngine
 from isfl.federation import Settings
 from isfl.federation.aggregations import aggregate
 from isfl.federation.values import ServerMemory, TrainTask
-from isfl.models.resnet import resnet8
+from isfl.models import resnet
 
 
 def main() -> None:
@@ -36,9 +37,8 @@ def main() -> None:
     images, labels = (torch.from_numpy(np.load(work.folder / f"{name}.npy")) for name in ("images", "labels"))
     clients = Population(Dataset(images, labels, 10), np.linspace(0, len(labels), CLIENTS + 1).astype(int))
     unused = clients[0].subset(np.arange(10))
-    torch.manual_seed(0)
     # Imported, not read from its file as for the peers: only so can it be sent to worker processes.
-    model_to_train = resnet8((3, 32, 32), 10)
+    model_to_train = network(work.network, resnet)
     with LocalEngine(model_to_train, clients, unused, unused, settings, workers=work.workers) as engine:
         engine.introduce()
         model, memory = engine.server.initial_model(), ServerMemory()

@@ -11,7 +11,7 @@ from benchmarks.contestants.work import CLIENTS, from_arguments, new_model, shuf
 def main() -> None:
     work = from_arguments()
     torch.set_num_threads(2)
-    model = new_model()
+    model = new_model(work.network)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     clock = Clock("torch")
     clock.ready()

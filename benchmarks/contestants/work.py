@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.contestants.networks import network
+
 CLIENTS = 10
 BATCH_SIZE = 128
 LEARNING_RATE = 1e-3
@@ -28,6 +30,7 @@ class Work:
     rounds: int
     """Including the warm-up round."""
     workers: int
+    network: str
 
 
 def from_arguments() -> Work:
@@ -35,6 +38,7 @@ def from_arguments() -> Work:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--network", default="resnet8")
     return Work(**vars(parser.parse_args()))
 
 
@@ -48,21 +52,20 @@ def arrays_of(folder: Path, client: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shuffled(folder: Path, client: int) -> tuple[Tensor, Tensor]:
-    """Return a client's data for one epoch: in a new order, scaled to [-1, 1]."""
-    images, labels = arrays_of(folder, client)
+    """Return a client's data for one epoch: in a new order, images scaled to [-1, 1]; tokens as they are."""
+    inputs, labels = arrays_of(folder, client)
     order = torch.randperm(len(labels)).numpy()
-    return torch.from_numpy(images[order]).float() / 127.5 - 1.0, torch.from_numpy(labels[order])
+    chosen = torch.from_numpy(inputs[order])
+    return chosen.float() / 127.5 - 1.0 if chosen.dtype == torch.uint8 else chosen, torch.from_numpy(labels[order])
 
 
-def new_model() -> nn.Module:
-    """Return isfl's ResNet8, loaded from its file: the package needs libraries that peers do not have."""
+def new_model(name: str = "resnet8") -> nn.Module:
+    """Return a network; isfl's are loaded from their file: the package needs libraries that peers do not have."""
     spec = importlib.util.spec_from_file_location("resnet", MODEL)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    torch.manual_seed(0)
-    model: nn.Module = module.resnet8((3, 32, 32), 10)
-    return model
+    return network(name, module)
 
 
 def train_epoch(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
