@@ -1,7 +1,7 @@
 """Hooks of mkdocs: add files outside `docs/` to the site, without a second copy in the repository.
 
-README, CONTRIBUTING and CHANGELOG become pages. Files outside `docs/` that a page links to (pictures of results,
-examples) are copied. Links are written as they work in the repository; the hooks convert them for the site.
+README, CONTRIBUTING, CHANGELOG and SECURITY become pages. Files outside `docs/` that a page links to (pictures of
+results, examples) are copied. Links are written as they work in the repository; the hooks convert them for the site.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security_policy.md",
+}
 """Pages at the top of the repository -> their place on the site."""
 
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from isfl.engines.flower.processes import environment
+from isfl.engines.flower.deployment import FLOWER_HOME, Deployment
+from isfl.engines.flower.processes import environment, program
 
 CONFIG = """
 [data]
@@ -40,6 +41,11 @@ def isfl(*arguments: str, seconds: float = 300) -> str:
     done = subprocess.run(command, env=environment(None), capture_output=True, text=True, timeout=seconds)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def flwr(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command, home = [program("flwr"), *arguments], deployment.directory / FLOWER_HOME
+    return subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=120)
 
 
 def digest(run: Path) -> str:

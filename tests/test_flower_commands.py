@@ -14,10 +14,11 @@ from PIL import Image
 from isfl.cli import main
 from isfl.data.held import load_held
 from isfl.engines.flower import deployment, keys
+from isfl.engines.flower.apps import DEFAULTS, OWN, app_files
 from isfl.engines.flower.processes import PROCESSES
 from isfl.errors import UserError
 from isfl.experiment.directory import RunDirectory
-from isfl.experiment.flower_app import DEFAULTS, OWN, app_files, configuration
+from isfl.experiment.flower_app import configuration
 
 ROOT = Path(__file__).parents[1]
 

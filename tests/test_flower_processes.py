@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from isfl.engines.flower import deployment
-from isfl.engines.flower.deployment import Deployment, down, flwr, online, up
+from isfl.engines.flower.deployment import Deployment, down, online, up
 from isfl.engines.flower.processes import alive, environment
-from tests.federations import digest, isfl, lines, small_config, wait_for
+from tests.federations import digest, flwr, isfl, lines, small_config, wait_for
 
 pytestmark = pytest.mark.timeout(420)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 
+from isfl.engines.flower.apps import DEFAULTS
 from isfl.errors import UserError
 from isfl.experiment import flower_app, submission
 from isfl.experiment.events import EventReader, EventWriter
@@ -119,7 +120,7 @@ def test_a_run_on_another_machine_ends_with_its_directory_there(
 
 def test_the_server_app_reports_a_mistake_and_keeps_it_an_error(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
-    config = {**flower_app.DEFAULTS, "events": str(file), "out": str(tmp_path / "run"), "set": "training.rounds=0"}
+    config = {**DEFAULTS, "events": str(file), "out": str(tmp_path / "run"), "set": "training.rounds=0"}
     context = Context(1, 1, {}, RecordDict(), config)
     with pytest.raises(UserError):
         flower_app.main(None, context)  # type: ignore[arg-type]

@@ -26,11 +26,20 @@ Directory = Annotated[
 def up(
     directory: Directory,
     clients: Annotated[int, typer.Option(min=1, help="number of SuperNodes, one per client")] = 3,
-    secure: Annotated[bool, typer.Option("--secure", help="use TLS; accept only nodes with registered keys")] = False,
+    secure: Annotated[
+        bool,
+        typer.Option("--secure", help="use TLS; accept only known nodes, accounts with a token, and signed apps"),
+    ] = False,
     data: Annotated[
         list[str] | None,
         typer.Option(
             help="data of a client (FILE.npz, folder, module:function); give it once per client", show_default=False
+        ),
+    ] = None,
+    allow_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="module:name of code that CONFIG may name, with --secure or --data; repeatable", show_default=False
         ),
     ] = None,
 ) -> None:
@@ -41,7 +50,7 @@ def up(
     from isfl.engines.flower import deployment
     from isfl.engines.flower.keys import LOOPBACK
 
-    made = deployment.up(directory, clients, secure, say, data or ())
+    made = deployment.up(directory, clients, secure, say, data or (), allow_code or ())
     say(f"up: SuperLink on {LOOPBACK}:{made.port}, {clients} nodes{', secured' if secure else ''}")
     say(f"run:  isfl run CONFIG.toml --engine flower --connection {directory}")
     say(f"stop: isfl flower down --dir {directory}")
@@ -57,6 +66,84 @@ def down(directory: Directory) -> None:
 
     stopped = deployment.down(directory)
     say(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+@app.command()
+def superlink(
+    directory: Annotated[
+        Path, typer.Option("--dir", help="ca.crt, server.crt, server.key, apps.json, accounts.json", show_default=False)
+    ],
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on")] = 8000,
+) -> None:
+    """Serve a SuperLink that accepts only known nodes, accounts with a token, and signed apps."""
+    require_flower()
+    _require_linux()
+    from isfl.engines.flower.superlink import serve_superlink
+
+    serve_superlink(directory.absolute(), host, port)
+
+
+@app.command()
+def node(
+    directory: Annotated[Path, typer.Option("--dir", help="ca.crt, key, trusted.yaml", show_default=False)],
+    superlink: Annotated[str, typer.Option(help="HOST:PORT of the SuperLink", show_default=False)],
+    node_config: Annotated[str, typer.Option(help="such as 'partition-id=0 data=\"FILE.npz\"'", show_default=False)],
+) -> None:
+    """Serve a SuperNode that runs only apps signed by a key in trusted.yaml."""
+    require_flower()
+    _require_linux()
+    from isfl.engines.flower.supernode import serve_supernode
+
+    serve_supernode(directory.absolute(), superlink, node_config)
+
+
+@app.command()
+def sign(directory: Annotated[Path, typer.Option("--dir", help="directory of the key", show_default=False)]) -> None:
+    """Sign the app of this version: apps.json is for the SuperLink, trusted.yaml for the nodes."""
+    require_flower()
+    from isfl.cli.terminal import say
+    from isfl.engines.flower import apps
+
+    directory.mkdir(parents=True, exist_ok=True)
+    say(f"signed: SHA-256 {apps.sign(directory)}")
+    say(f"copy {directory / apps.SIGNATURES} to the SuperLink, {directory / apps.TRUSTED} to every node")
+    say(f"keep {directory / apps.SIGNING_KEY} secret, best on neither")
+
+
+@app.command()
+def account(
+    name: Annotated[str, typer.Argument(help="name of the account")],
+    directory: Annotated[Path, typer.Option("--dir", help="directory of the SuperLink", show_default=False)],
+    remove: Annotated[bool, typer.Option("--remove", help="remove the account")] = False,
+) -> None:
+    """Give a person a token to start runs with, or remove it; a running SuperLink follows at once."""
+    require_flower()
+    from isfl.cli.terminal import say
+    from isfl.engines.flower import access
+    from isfl.engines.flower.keys import write_secret
+
+    if remove:
+        access.remove_account(directory, name)
+        say(f"removed: {name}")
+        return
+    file = directory / f"{name}.token"
+    file.unlink(missing_ok=True)
+    write_secret(file, access.add_account(directory, name).encode())
+    say(f"token of {name}: {file}; its owner runs isfl flower login CONNECTION {file.name}")
+
+
+@app.command()
+def login(
+    connection: Annotated[str, typer.Argument(help="[superlink.NAME] of the Flower configuration")],
+    token: Annotated[Path, typer.Argument(help="file of the token, from the SuperLink's operator")],
+) -> None:
+    """Store a token for a connection, where flwr and isfl find it."""
+    require_flower()
+    from isfl.cli.terminal import say
+    from isfl.experiment.submission import store_token
+
+    say(f"stored in {store_token(connection, token)}; delete {token}")
 
 
 def run_on_flower(config: Config, out: Path, connection: str | None, on_round: OnRound, workers: int) -> Path:

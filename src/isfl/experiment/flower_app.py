@@ -10,13 +10,13 @@ import json
 import tomllib
 import uuid
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from isfl.engines.flower.apps import DEFAULTS, OWN
 from isfl.engines.flower.client import client_app
 from isfl.engines.flower.messages import Connection
 from isfl.engines.flower.node import default_state
@@ -27,20 +27,6 @@ from isfl.experiment.events import EventWriter
 from isfl.experiment.flower_runs import FlowerHost
 from isfl.experiment.run import resume, run
 from isfl.problem.config import Config, apply, config_from
-
-OWN: dict[str, Any] = {"config": "", "set": "", "out": "", "resume": False, "connection": "", "events": ""}
-"""Keys of the run configuration that are not keys of an experiment."""
-DEFAULTS: dict[str, Any] = {
-    **OWN,
-    "scheme": "",
-    "seed": 0,
-    "data.name": "",
-    "split.clients": 0,
-    "training.rounds": 0,
-    "training.local_epochs": 0,
-    "training.batch_size": 0,
-}
-"""The run configuration that can be overridden; what is empty or 0 is left to `config`."""
 
 client = client_app()
 server = ServerApp()
@@ -104,26 +90,3 @@ def configuration(given: Mapping[str, Any]) -> Config:
         if change.strip():
             apply(raw, change.strip())
     return config_from(raw, "run configuration")
-
-
-def app_files() -> dict[str, str]:
-    """All of the app's folder: a `pyproject.toml` that makes it known to Flower; the code is in the package."""
-    settings = "\n".join(f"{key} = {json.dumps(value)}" for key, value in DEFAULTS.items())
-    content = f"""[project]
-name = "isfl"
-version = "{version("isfl")}"
-description = "Federated learning on label-skewed clients with local importance sampling (ISFL)"
-license = "Apache-2.0"
-dependencies = ["isfl[flower]"]
-
-[tool.flwr.app]
-publisher = "isfl"
-
-[tool.flwr.app.components]
-serverapp = "isfl.flower:server"
-clientapp = "isfl.flower:client"
-
-[tool.flwr.app.config]
-{settings}
-"""
-    return {"pyproject.toml": content}

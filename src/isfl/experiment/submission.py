@@ -7,17 +7,19 @@ import os
 import subprocess
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isfl.engines.flower.access import log_in
+from isfl.engines.flower.apps import app_files
 from isfl.engines.flower.deployment import CONNECTION, FLOWER_HOME
 from isfl.engines.flower.processes import environment, program
 from isfl.errors import UserError
 from isfl.experiment.events import EventReader
-from isfl.experiment.flower_app import app_files
 from isfl.experiment.run import OnRound
 from isfl.problem.config import Config
 
@@ -28,6 +30,8 @@ STATUS_SECONDS = 10.0
 """How often to ask for the run's status while there are no new events."""
 SILENT_STATUSES = 3
 """After this many questions without an answer, the SuperLink is gone."""
+REFUSED = "Authentication failed"
+"""What Flower says when a SuperLink refuses a token, or a call without one."""
 
 Tell = Callable[[str], None]
 
@@ -145,8 +149,30 @@ def _flwr(*arguments: str, home: Path | None) -> dict[str, Any]:
     except ValueError:
         answer = {"success": False, "error-message": (done.stdout + done.stderr).strip()[-300:]}
     if not answer.get("success"):
+        if REFUSED in str(answer.get("error-message")):
+            raise UserError(
+                f"flwr {arguments[0]}: the SuperLink refused the call, which has no valid token; get one from its "
+                "operator, then isfl flower login CONNECTION TOKENFILE"
+            )
         raise UserError(f"flwr {arguments[0]}: {answer.get('error-message') or answer.get('note') or 'failed'}")
     return answer
+
+
+def store_token(connection: str, token: Path) -> Path:
+    """Store a token for a connection in the Flower home that knows it; return that home."""
+    name, home = named(connection)
+    home = home or _user_home()
+    content = tomllib.loads((home / "config.toml").read_text(encoding="utf-8"))
+    try:
+        text = token.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(f"{token}: cannot be read ({error.strerror})") from None
+    log_in(home, str(content["superlink"][name]["address"]), text)
+    return home
+
+
+def _user_home() -> Path:
+    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
 
 
 def named(connection: str) -> tuple[str, Path | None]:
@@ -157,8 +183,7 @@ def named(connection: str) -> tuple[str, Path | None]:
     directory = Path(connection)
     if (directory / FLOWER_HOME / "config.toml").is_file():
         return CONNECTION, (directory / FLOWER_HOME).absolute()
-    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
-    known = home / "config.toml"
+    known = _user_home() / "config.toml"
     if not known.is_file() or f"[superlink.{connection}]" not in known.read_text(encoding="utf-8"):
         raise UserError(
             f"--connection {connection}: neither a directory that isfl flower up made, nor [superlink.{connection}] in "

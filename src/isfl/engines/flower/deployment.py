@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import httpx
+
+from isfl.engines.flower.access import add_account, log_in, stored_token
+from isfl.engines.flower.apps import TRUSTED, sign
+from isfl.engines.flower.control import Control
 from isfl.engines.flower.keys import LOOPBACK, make_certificates, make_node_key
-from isfl.engines.flower.processes import PROCESSES, Process, alive, environment, program, record, runs, start, stop
+from isfl.engines.flower.processes import PROCESSES, Process, alive, record, runs, start, stop
 from isfl.errors import UserError
 from isfl.files import write_whole
 
 CONNECTION = "isfl"
 """The connection's name in the Flower home of a deployment."""
 FLOWER_HOME = "flower"
+ACCOUNT = "operator"
+"""The account that `up` makes."""
+ISFL = (sys.executable, "-m", "isfl.cli", "flower")
 UP_SECONDS = 120.0
 
 
@@ -31,6 +39,12 @@ class Deployment:
     """Port of the SuperLink; SuperNode k has `port + 1 + k`."""
     data: tuple[str, ...] = ()
     """One data reference per client, if clients have their own data."""
+    allow_code: tuple[str, ...] = ()
+    """Code that the nodes let the server's configuration name, if they are secured or have their own data."""
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
 
 
 def up(
@@ -39,18 +53,20 @@ def up(
     secure: bool,
     tell: Callable[[str], None],
     data: Sequence[str] = (),
+    allow_code: Sequence[str] = (),
     seconds: float = UP_SECONDS,
 ) -> Deployment:
     """Start the processes that are not running; create certificates and keys and choose ports on the first call.
 
-    `data` has one data reference per client, if clients have their own data.
+    `data` has one data reference per client, if clients have their own data. Then, and if `secure`, the nodes run only
+    the named code in `allow_code`.
     """
     directory = directory.absolute()
     if data and len(data) != clients:
         raise UserError(f"--data is given {len(data)} times for {clients} clients; give it once per client")
     here = [str(Path(name).absolute()) if Path(name).exists() else name for name in data]
     try:
-        deployment = _settled(directory, clients, secure, here)
+        deployment = _settled(directory, clients, secure, here, allow_code)
     except OSError as error:
         raise UserError(f"{directory}: cannot be used ({error.strerror})") from None
     running = {process.name: process for process in alive(directory)}
@@ -94,68 +110,77 @@ def down(directory: Path) -> list[str]:
 # ------------------------------------------------------------ files
 
 
-def _settled(directory: Path, clients: int, secure: bool, data: Sequence[str]) -> Deployment:
+def _settled(directory: Path, clients: int, secure: bool, data: Sequence[str], allow_code: Sequence[str]) -> Deployment:
     """Return the deployment of this directory; create it if it does not exist."""
     file = directory / "deployment.json"
     if file.is_file():
         known = json.loads(file.read_text(encoding="utf-8"))
-        if (known["clients"], known["secure"]) != (clients, secure) or (data and list(data) != known["data"]):
+        known.setdefault("allow_code", [])
+        same = (known["clients"], known["secure"]) == (clients, secure)
+        same &= not data or list(data) == known["data"]
+        same &= not allow_code or list(allow_code) == known["allow_code"]
+        if not same:
             raise UserError(
-                f"{directory}: has {known['clients']} clients, secure = {known['secure']}, data = {known['data']}; "
-                "give the same options, or another --dir"
+                f"{directory}: has {known['clients']} clients, secure = {known['secure']}, data = {known['data']}, "
+                f"allow_code = {known['allow_code']}; give the same options, or another --dir"
             )
-        return Deployment(directory, clients, secure, known["port"], tuple(known["data"]))
+        if secure:
+            sign(directory)  # the app of an upgraded version is another one
+        return Deployment(directory, clients, secure, known["port"], tuple(known["data"]), tuple(known["allow_code"]))
     if directory.exists() and any(directory.iterdir()):
         raise UserError(f"{directory}: exists and is not a deployment; give an empty --dir")
-    deployment = Deployment(directory, clients, secure, _free_ports(clients + 1, directory), tuple(data))
+    port = _free_ports(clients + 1, directory)
+    deployment = Deployment(directory, clients, secure, port, tuple(data), tuple(allow_code))
     for k in range(clients):
         (directory / f"node-{k}" / "state").mkdir(parents=True, mode=0o700)
-    if secure:
-        make_certificates(directory)
-        for k in range(clients):
-            make_node_key(directory / f"node-{k}")
     home = directory / FLOWER_HOME
     home.mkdir(mode=0o700)
+    if secure:
+        _make_keys(deployment)
     trust = f'root-certificates = "{directory / "ca.crt"}"' if secure else "insecure = true"
-    address = f'address = "{LOOPBACK}:{deployment.port}"'
+    address = f'address = "{deployment.address}"'
     lines = ["[superlink]", f'default = "{CONNECTION}"', "", f"[superlink.{CONNECTION}]", address, trust, ""]
     write_whole(home / "config.toml", "\n".join(lines).encode())
-    known = {"clients": clients, "secure": secure, "port": deployment.port, "data": list(data)}
+    known = {key: value for key, value in asdict(deployment).items() if key != "directory"}
     write_whole(file, json.dumps(known).encode())
     return deployment
+
+
+def _make_keys(deployment: Deployment) -> None:
+    """Make what a secured federation needs: at the server, at every node, and for the person who starts runs."""
+    directory = deployment.directory
+    make_certificates(directory)
+    sign(directory)
+    log_in(directory / FLOWER_HOME, deployment.address, add_account(directory, ACCOUNT))
+    for k in range(deployment.clients):
+        own = directory / f"node-{k}"
+        make_node_key(own)
+        for name in ("ca.crt", TRUSTED):
+            write_whole(own / name, (directory / name).read_bytes())
 
 
 # ------------------------------------------------------------ processes
 
 
 def _superlink(deployment: Deployment) -> list[str]:
-    directory = deployment.directory
-    address = ["--host", LOOPBACK, "--port", str(deployment.port), "--database", str(directory / "superlink.db")]
-    if not deployment.secure:
-        return ["flower-superlink", "--insecure", *address]
-    files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key"}
-    trust = [part for option, name in files.items() for part in (option, str(directory / name))]
-    return ["flower-superlink", *trust, "--enable-supernode-auth", *address]
+    directory, address = deployment.directory, ["--host", LOOPBACK, "--port", str(deployment.port)]
+    if deployment.secure:
+        return [*ISFL, "superlink", "--dir", str(directory), *address]
+    return ["flower-superlink", "--insecure", *address, "--database", str(directory / "superlink.db")]
 
 
 def _supernode(deployment: Deployment, k: int) -> list[str]:
     own = deployment.directory / f"node-{k}"
-    address = [
-        "--superlink",
-        f"{LOOPBACK}:{deployment.port}",
-        "--host",
-        LOOPBACK,
-        "--port",
-        str(deployment.port + 1 + k),
-    ]
     config = f'partition-id={k} num-partitions={deployment.clients} state-dir="{own / "state"}"'
     if deployment.data:
         config += f' data="{deployment.data[k]}"'
-    trust = ["--insecure"]
+    if deployment.data or deployment.secure:
+        config += f' allow-code="{" ".join(deployment.allow_code)}"'
+    common = ["--superlink", deployment.address, "--node-config", config]
     if deployment.secure:
-        certificates = ["--root-certificates", str(deployment.directory / "ca.crt")]
-        trust = [*certificates, "--auth-supernode-private-key", str(own / "key")]
-    return ["flower-supernode", *trust, *address, "--node-config", config]
+        return [*ISFL, "node", "--dir", str(own), *common]
+    address = ["--host", LOOPBACK, "--port", str(deployment.port + 1 + k)]
+    return ["flower-supernode", "--insecure", *address, *common]
 
 
 def _register(deployment: Deployment, tell: Callable[[str], None]) -> None:
@@ -164,9 +189,10 @@ def _register(deployment: Deployment, tell: Callable[[str], None]) -> None:
         own = deployment.directory / f"node-{k}"
         if (own / "registered").exists():
             continue
-        done = flwr(deployment, "supernode", "register", str(own / "key.pub"), CONNECTION)
-        if done.returncode != 0:
-            raise UserError(f"node {k} could not be registered: {(done.stdout + done.stderr).strip()[-300:]}")
+        try:
+            control(deployment).register((own / "key.pub").read_bytes())
+        except httpx.HTTPError as error:
+            raise UserError(f"node {k} could not be registered: {error}") from None
         write_whole(own / "registered", b"")
         tell(f"registered the key of client {k}")
 
@@ -194,31 +220,24 @@ def _connected(deployment: Deployment, seconds: float) -> None:
         seen = online(deployment)
         if seen >= deployment.clients:
             return
-        time.sleep(1.0)
+        time.sleep(0.3)
     raise UserError(f"{seen} of {deployment.clients} nodes connected; see {deployment.directory}/node-*.log")
 
 
 def online(deployment: Deployment) -> int:
-    """Return the number of nodes that the SuperLink lists as online."""
-    done = flwr(deployment, "supernode", "list", CONNECTION, "--format", "json")
+    """Return the number of nodes that the SuperLink lists as online; 0 if it does not answer."""
     try:
-        nodes = json.loads(done.stdout)["nodes"]
-    except (ValueError, KeyError):
+        return control(deployment).online()
+    except httpx.HTTPError:
         return 0
-    return sum(str(node.get("status", "")).lower() == "online" for node in nodes)
 
 
-def flwr(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            [program("flwr"), *arguments],
-            env=environment(deployment.directory / FLOWER_HOME),
-            capture_output=True,
-            text=True,
-            timeout=UP_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"flwr {' '.join(arguments[:2])} took longer than {UP_SECONDS:.0f} s") from None
+def control(deployment: Deployment) -> Control:
+    """Return the Control API of this deployment, with the token of its account."""
+    if not deployment.secure:
+        return Control(deployment.address)
+    authority = (deployment.directory / "ca.crt").read_bytes()
+    return Control(deployment.address, authority, stored_token(deployment.directory / FLOWER_HOME, deployment.address))
 
 
 def _free_ports(count: int, directory: Path) -> int:

@@ -57,7 +57,7 @@ def stop(processes: Sequence[Process]) -> None:
 
 def start(directory: Path, name: str, command: Sequence[str], home: Path) -> Process:
     """Start a process in a new session, so that it outlives the shell and can be stopped with its children."""
-    with (directory / f"{name}.log").open("ab") as log:
+    with open(directory / f"{name}.log", "ab", opener=_private) as log:
         process = subprocess.Popen(
             [program(command[0]), *command[1:]],
             stdin=subprocess.DEVNULL,
@@ -69,6 +69,10 @@ def start(directory: Path, name: str, command: Sequence[str], home: Path) -> Pro
         )
     _STARTED.append(process)
     return Process(name, process.pid, _start_time(process.pid) or "")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def record(directory: Path, processes: Mapping[str, Process]) -> None:
@@ -90,6 +94,7 @@ def environment(home: Path | None) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "RAY_USAGE_STATS_ENABLED": "0",
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",

@@ -1,0 +1,60 @@
+"""Signatures over apps, the accounts' file, and the page that says what is defended."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from flwr.supercore.fab import Fab
+from flwr.supernode.start_client_internal import _verify_fab
+
+from isfl.engines.flower.access import ACCOUNTS, add_account, remove_account
+from isfl.engines.flower.apps import SIGNATURES, TRUSTED, app_files, bundle, sign, signatures, trusted_entities
+from isfl.errors import UserError
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_a_signature_is_over_every_byte_of_the_app(tmp_path: Path) -> None:
+    """Flower's own check, which a node makes before it unpacks an app."""
+    other = tmp_path / "other"
+    other.mkdir()
+    content, digest = bundle(app_files()), sign(tmp_path)
+    found, trusted = signatures(tmp_path / SIGNATURES)[digest], trusted_entities(tmp_path / TRUSTED)
+    assert hashlib.sha256(content).hexdigest() == digest == sign(tmp_path) == sign(other)
+    assert _verify_fab(Fab(digest, content, found), trusted)
+    assert not _verify_fab(Fab(digest, content + b" ", found), trusted)
+    assert not _verify_fab(Fab(digest, content, found), trusted_entities(other / TRUSTED))
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", "fpk_1: ssh-rsa AAAA", "fpk_1: 7", "a: b: c"])
+def test_a_node_needs_at_least_one_key_that_it_trusts(content: str, tmp_path: Path) -> None:
+    """Without one, Flower would run any app."""
+    (tmp_path / TRUSTED).write_text(content)
+    with pytest.raises(UserError, match=TRUSTED):
+        trusted_entities(tmp_path / TRUSTED)
+
+
+def test_the_file_of_accounts_does_not_reveal_tokens(tmp_path: Path) -> None:
+    tokens = [add_account(tmp_path, name) for name in ("alice", "bob", "alice")]
+    assert len({*tokens}) == 3 and not any(token in (tmp_path / ACCOUNTS).read_text() for token in tokens)
+    remove_account(tmp_path, "alice")
+    with pytest.raises(UserError, match=r"unknown; .* has bob"):
+        remove_account(tmp_path, "alice")
+    for directory, name, wrong in ((tmp_path, "../alice", "use letters"), (tmp_path / "x", "alice", "no such dir")):
+        with pytest.raises(UserError, match=wrong):
+            add_account(directory, name)
+
+
+def test_every_row_of_the_security_page_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("test_*.py"))
+    defended = page[page.index("## What is defended") : page.index("## What is not defended")]
+    rows = [line for line in defended.splitlines() if line.startswith("|") and not line.endswith(("---|", "| test |"))]
+    assert len(rows) > 10
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named, row
+        assert all(f"def {name}(" in tests for name in named), row
