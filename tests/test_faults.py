@@ -34,7 +34,7 @@ def spoil(update: ClientUpdate, how: str) -> ClientUpdate:
     elif how == "infinite loss":
         return dataclasses.replace(update, train_loss=float("inf"))
     elif how == "no loss":
-        return dataclasses.replace(update, train_loss=None)  # type: ignore[arg-type]
+        return dataclasses.replace(update, train_loss=None)
     elif how == "short norms":
         return dataclasses.replace(update, gradient_norm=np.ones(1))
     elif how == "negative variance":

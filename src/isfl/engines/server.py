@@ -9,6 +9,7 @@ import pickle
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
 from torch import nn
 
 from isfl.data.dataset import Dataset
@@ -18,6 +19,7 @@ from isfl.engines.local.worker import LoadedModels, Place, Worker, devices, piec
 from isfl.federation.evaluation import ClassScores, Outcomes, class_scores
 from isfl.federation.interface import ModelFacts
 from isfl.federation.normalization import estimate_statistics, statistic_names
+from isfl.federation.privacy import privacy_noise
 from isfl.federation.round import participant_count
 from isfl.federation.settings import Settings
 from isfl.federation.values import Weights, state_of
@@ -51,12 +53,15 @@ def model_facts(model: nn.Module, settings: Settings) -> ModelFacts:
 class ServerCompute:
     """The server's share of a round, done in this process or shared by worker processes.
 
-    `worker` has the model (as it is trained), the data and the device of this process; `clients` is how many there are.
+    `worker` has the model (as it is trained), the data and the device of this process; `clients` is how many there are,
+    and `real_clients` whether their data are their own, not a part of the configuration's.
     Worker processes are started by the first request and ended by `close`.
     """
 
-    def __init__(self, worker: Worker, settings: Settings, clients: int, workers: int) -> None:
-        self.worker, self.settings, self.clients = worker, settings, clients
+    def __init__(
+        self, worker: Worker, settings: Settings, clients: int, workers: int, *, real_clients: bool = False
+    ) -> None:
+        self.worker, self.settings, self.clients, self.real_clients = worker, settings, clients, real_clients
         self.public, self.test = worker.data["public"], worker.data["test"]
         self.num_classes = self.test.num_classes
         self.facts = model_facts(worker.model, settings)
@@ -102,6 +107,9 @@ class ServerCompute:
     def public_loss(self, model: Weights) -> Array:
         (found,) = self.outcomes(model, "public")
         return self._by_class(found, self.public).loss
+
+    def privacy_noise(self, round: int) -> np.random.Generator:
+        return privacy_noise(self.settings.seed, round, real=self.real_clients)
 
     def gradient_square(self, model: Weights, target: Array) -> tuple[float, int]:
         module, device = self.worker.loaded(model), self.worker.device

@@ -37,6 +37,7 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
         },
         "bytes_up": report.bytes_up,
         "bytes_down": report.bytes_down,
+        "epsilon": report.epsilon,
         "participants": list(report.participants),
         "refused": {str(client): reason for client, reason in report.refused.items()},
         "dropped_samples": report.dropped_samples,

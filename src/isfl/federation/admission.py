@@ -52,7 +52,7 @@ def admit(
 ) -> Admission:
     """Decide which answers can be aggregated; each client is heard once."""
     epochs = settings.training.local_epochs if settings.diagnostics.bound else None
-    expected = without(state.model, facts.statistics)
+    expected, sends_loss = without(state.model, facts.statistics), not settings.protects_at_client
     asked = {task.client for task in tasks}
     ordered = sorted(answers, key=lambda answer: answer.client)
     admitted: dict[int, ClientUpdate] = {}
@@ -64,7 +64,7 @@ def admit(
             refused[answer.client] = answer.reason
         elif answer.client in admitted:
             refused[answer.client] = "answered twice"
-        elif reason := update_refusal(answer, expected, int(state.sizes[answer.client]), epochs):
+        elif reason := update_refusal(answer, expected, int(state.sizes[answer.client]), epochs, sends_loss):
             refused[answer.client] = reason
         else:
             admitted[answer.client] = answer
@@ -77,7 +77,9 @@ def admit(
     )
 
 
-def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, epochs: int | None) -> str | None:
+def update_refusal(
+    update: ClientUpdate, expected: Weights, num_samples: int, epochs: int | None, sends_loss: bool
+) -> str | None:
     """Why this update must not be aggregated, or None. `expected` has the names, shapes and types of a good model.
 
     `epochs` is how many gradient norms and variances were asked for, None if none were.
@@ -95,7 +97,8 @@ def update_refusal(update: ClientUpdate, expected: Weights, num_samples: int, ep
             return f"{name!r} is not finite"
     if update.num_samples != num_samples:
         return f"claims {update.num_samples} samples where it announced {num_samples}"
-    if not isinstance(update.train_loss, float) or not abs(update.train_loss) < MOST_COST:
+    loss = update.train_loss
+    if (loss is None) is sends_loss or (loss is not None and not abs(loss) < MOST_COST):
         return f"reports a training loss of {update.train_loss}"
     for name, values in (("norms", update.gradient_norm), ("variances", update.gradient_variance)):
         if epochs is None and values is not None:

@@ -19,6 +19,7 @@ from isfl.data.transforms import augmentation
 from isfl.federation.initial import initialise
 from isfl.federation.normalization import only, statistic_names, without
 from isfl.federation.objectives import LocalTraining
+from isfl.federation.privacy import noised_update, privacy_noise
 from isfl.federation.sampling_rules import Known, LocalData, Stream
 from isfl.federation.sampling_rules.isfl import renew
 from isfl.federation.settings import Settings
@@ -51,9 +52,18 @@ def introduce(client: int, data: Dataset, settings: Settings, noise: np.random.G
 
 
 def train_client(
-    model: nn.Module, task: TrainTask, data: Dataset, settings: Settings, memory: ClientMemory
+    model: nn.Module,
+    task: TrainTask,
+    data: Dataset,
+    settings: Settings,
+    memory: ClientMemory,
+    *,
+    real: bool = False,
 ) -> tuple[ClientUpdate, ClientMemory]:
-    """Train one client for one round (Algorithm 2, lines 3 to 6)."""
+    """Train one client for one round (Algorithm 2, lines 3 to 6).
+
+    `real` says that the data are not a part of the configuration's: noise that protects them must not be repeatable.
+    """
     scheme, training = settings.scheme, settings.training
     start = time.perf_counter()
     statistics = statistic_names(model) if training.batchnorm == "local" else frozenset[str]()
@@ -86,11 +96,15 @@ def train_client(
         )
 
     trained: Weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    sent = without(trained, statistics)
+    if settings.privacy is not None and settings.protects_at_client:
+        noise = privacy_noise(settings.seed, task.round, task.client, real=real)
+        sent = noised_update(sent, task.model, settings.privacy, noise)
     update = ClientUpdate(
         client=task.client,
         num_samples=len(data),
-        model=without(trained, statistics),
-        train_loss=result.loss,
+        model=sent,
+        train_loss=None if settings.protects_at_client else result.loss,
         training_evaluations=result.samples,
         sampling_evaluations=draws.evaluations,
         training_seconds=time.perf_counter() - start - sampling_seconds - result.noise_seconds,

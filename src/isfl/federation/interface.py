@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from isfl.federation.client_state import StoredState
 from isfl.federation.evaluation import ClassScores, Score
 from isfl.federation.values import (
@@ -51,6 +53,10 @@ class Server(Protocol):
 
     def public_loss(self, model: Weights) -> Array:
         """(C,) mean loss of each class on the public set, NaN where it has none."""
+        ...
+
+    def privacy_noise(self, round: int) -> np.random.Generator:
+        """The source of the noise that hides clients in this round; a secret where clients are real."""
         ...
 
     def gradient_square(self, model: Weights, target: Array) -> tuple[float, int]:

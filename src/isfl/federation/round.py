@@ -25,6 +25,7 @@ from isfl.federation.diagnostics import diagnose
 from isfl.federation.interface import Engine, Server
 from isfl.federation.measuring import measure_and_renew, measure_moments
 from isfl.federation.movement import movement
+from isfl.federation.privacy import check_budget, check_model, noised_mean, spent_epsilon
 from isfl.federation.round_report import Evaluation, RoundReport, report_of
 from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.settings import Settings
@@ -71,7 +72,10 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
     moved = movement(state, admission.admitted, settings, engine.server.facts.parameters)
     theory = diagnose(state, new, admission.admitted, measured, moved, settings, engine)
     evaluation = evaluate(new, settings, engine)
-    report = report_of(settings, state, tasks, admission, observed, moments, measured, moved, theory, evaluation)
+    epsilon = epsilon_after(settings, len(state.sizes), new.round)
+    report = report_of(
+        settings, state, tasks, admission, observed, moments, measured, moved, theory, evaluation, epsilon
+    )
     return new, replace(report, wall_seconds=time.perf_counter() - began)
 
 
@@ -108,6 +112,9 @@ def start(settings: Settings, engine: Engine) -> FederationState:
         hidden = settings.hides_counts and exact
         if reason := profile_refusal(profile, engine.server.num_classes, exact, hidden):
             raise UserError(f"client {profile.client} {reason}")
+    if settings.privacy is not None:
+        check_model(engine.server.initial_model(), engine.server.facts.parameters, engine.server.facts.statistics)
+        check_budget(settings.privacy, len(ids), chosen_until(settings, len(ids), settings.training.rounds))
     target = settings.target.client_shares(profiles, engine.server.num_classes)
     counts = None
     if not settings.hides_counts:
@@ -156,6 +163,18 @@ def participants(settings: Settings, clients: int, round: int) -> list[int]:
     return sorted(int(client) for client in chosen)
 
 
+def chosen_until(settings: Settings, clients: int, round: int) -> list[list[int]]:
+    """Return the clients of each round up to this one."""
+    return [participants(settings, clients, number) for number in range(1, round + 1)]
+
+
+def epsilon_after(settings: Settings, clients: int, round: int) -> float | None:
+    """Return what differential privacy has cost after this round; None without it."""
+    if settings.privacy is None:
+        return None
+    return spent_epsilon(settings.privacy, clients, chosen_until(settings, clients, round))
+
+
 def participant_count(settings: Settings, clients: int) -> int:
     """Return how many clients take part in a round: the share rounded half up, at least one."""
     return max(1, int(np.floor(settings.training.participation * clients + 0.5)))
@@ -165,12 +184,15 @@ def aggregate_admitted(
     state: FederationState, admission: Admission, settings: Settings, server: Server
 ) -> tuple[FederationState, Admission]:
     """Return the state with the new global model; without usable updates the model stays as it was."""
-    unchanged = replace(state, round=state.round + 1)
+    new_round = state.round + 1
+    unchanged = replace(state, round=new_round)
     if not admission.admitted:
         return unchanged, admission
-    model, memory = aggregate(
-        settings.scheme.aggregation, state.model, admission.admitted, state.server, server.facts.parameters
-    )
+    updates = admission.admitted
+    if (privacy := settings.privacy) is not None and privacy.at == "server":
+        asked = participant_count(settings, len(state.sizes))
+        updates = [noised_mean(state.model, updates, privacy, asked, server.privacy_noise(new_round))]
+    model, memory = aggregate(settings.scheme.aggregation, state.model, updates, state.server, server.facts.parameters)
     if server.facts.statistics:
         model = server.with_statistics(model)
     if not all(bool(torch.isfinite(value).all()) for value in model.values()):  # the server's own step diverged

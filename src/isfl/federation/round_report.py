@@ -70,6 +70,8 @@ class RoundReport:
     evaluation_seconds: float
     bytes_up: int
     bytes_down: int
+    epsilon: float | None
+    """Of differential privacy, spent so far by the client that took part most often; None without `privacy`."""
     wall_seconds: float = 0.0
     """Of the whole round; set when it is over."""
 
@@ -85,6 +87,7 @@ def report_of(
     moved: Movement | None,
     theory: Diagnosis,
     evaluation: Evaluation,
+    epsilon: float | None,
 ) -> RoundReport:
     """Put together what the steps of a round measured; `state` is the one before it."""
     paid, found = admission.counted, None if measured is None else measured.cost
@@ -125,6 +128,7 @@ def report_of(
         evaluation_seconds=evaluation.seconds,
         bytes_up=sum(map(payload_bytes, paid)) + (0 if found is None else found.bytes_up),
         bytes_down=sum(map(payload_bytes, tasks)) + (0 if found is None else found.bytes_down),
+        epsilon=epsilon,
     )
 
 
@@ -150,7 +154,9 @@ def _distances(admitted: Sequence[ClientUpdate], squares: Array | None) -> dict[
 
 
 def _mean_loss(updates: Sequence[ClientUpdate]) -> float | None:
-    """Return the training loss, weighted by the clients' numbers of samples."""
-    if not updates:
+    """Return the training loss, weighted by the clients' numbers of samples; None if no client sent one."""
+    known = [(update.train_loss, update.num_samples) for update in updates if update.train_loss is not None]
+    if not known:
         return None
-    return float(np.average([u.train_loss for u in updates], weights=[u.num_samples for u in updates]))
+    losses, samples = zip(*known, strict=True)
+    return float(np.average(losses, weights=samples))

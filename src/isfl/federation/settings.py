@@ -7,8 +7,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from isfl.data.transforms import AnyTransform
+from isfl.federation.aggregations.base import WeightedMean
 from isfl.federation.optimizers import AnyOptimizer, Optimizer
 from isfl.federation.optimizers.adam import Adam
+from isfl.federation.privacy import Privacy
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.schedules import AnySchedule, Constant
 from isfl.federation.scheme import Scheme
@@ -86,6 +88,7 @@ class Settings(Part):
     training: Training = Training()
     target: AnyTarget = GlobalTarget()
     diagnostics: Diagnostics = Diagnostics()
+    privacy: Privacy | None = Field(None, description="differential privacy for whole clients; off without this table")
 
     @property
     def importance_sampling(self) -> ImportanceSampling | None:
@@ -119,8 +122,40 @@ class Settings(Part):
     @property
     def hides_counts(self) -> bool:
         """Whether the server never sees exact class counts."""
-        kept = self.scheme.sampling.keeps_counts and not self.target.needs_exact_counts
+        private = self.scheme.sampling.keeps_counts or (self.protects_at_client and self.importance_sampling is None)
+        kept = private and not self.target.needs_exact_counts
         return kept or self.solves_at_client or self.target.count_epsilon is not None
+
+    @property
+    def protects_at_client(self) -> bool:
+        """Whether clients add noise to what they send."""
+        return self.privacy is not None and self.privacy.at == "client"
+
+    @model_validator(mode="after")
+    def _private(self) -> Settings:
+        """Refuse what would leave the clients without the guarantee of `privacy`."""
+        if self.privacy is None:
+            return self
+        if self.target.needs_exact_counts or self.target.count_epsilon is not None:
+            raise ValueError(
+                f"privacy: target.kind = {self.target.kind!r} is computed from the clients' labels, which it would "
+                "reveal; use 'uniform' or 'given'"
+            )
+        aggregation = self.scheme.aggregation
+        if not isinstance(aggregation, WeightedMean) or aggregation.weights != "client":
+            raise ValueError(
+                f"privacy: scheme.aggregation.rule = {aggregation.rule!r} must be a mean in which every client counts "
+                "the same: use 'mean', 'momentum' or 'adam' with weights = 'client'"
+            )
+        if self.privacy.at == "client":
+            for unprotected, what in (
+                (not self.hides_counts, "scheme.sampling.where = 'server' sends class counts"),
+                (self.measures_at_client, "scheme.sampling.lipschitz_at = 'client' sends Lipschitz values"),
+                (self.diagnostics.bound, "diagnostics.bound = true sends norms of gradients"),
+            ):
+                if unprotected:
+                    raise ValueError(f"privacy.at = 'client': {what} without protection")
+        return self
 
     @model_validator(mode="after")
     def _possible(self) -> Settings:

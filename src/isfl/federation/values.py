@@ -51,7 +51,8 @@ class ClientUpdate:
     client: int
     num_samples: int
     model: Weights
-    train_loss: float
+    train_loss: float | None
+    """None from a client that protects what it sends (`privacy.at = "client"`): a loss is a function of its data."""
     training_evaluations: int
     sampling_evaluations: int
     training_seconds: float

@@ -115,7 +115,8 @@ def _train(visit: Visit, records: RecordDict) -> RecordDict:
     task = decode(TrainTask, records)
     _check_addressee(visit, task.client)
     memory = recall(visit.node, visit.run, task.round - 1)
-    update, memory = train_client(visit.model, task, visit.data, visit.config, memory)
+    real = not visit.node.simulated
+    update, memory = train_client(visit.model, task, visit.data, visit.config, memory, real=real)
     remember(visit.node, visit.run, task.round, memory)
     return encode(update)
 

@@ -61,7 +61,8 @@ class FlowerEngine:
         self.config, self.connection, self.problem = config, connection, problem
         self.client_count = config.flower.clients or len(problem.clients)
         worker = Worker(prepared(problem.model, config), problem.public, problem.test, config, workers=workers)
-        self.server = ServerCompute(worker, config, self.client_count, workers)
+        real = config.flower.own_data
+        self.server = ServerCompute(worker, config, self.client_count, workers, real_clients=real)
         if config.flower.min_clients > self.client_count:
             raise UserError(
                 f"flower.min_clients = {config.flower.min_clients}, but there are {self.client_count} clients"
