@@ -96,7 +96,7 @@ class Reversed(Meddling):
         return super().train(list(reversed(tasks)))
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("aggregation", [*AGGREGATIONS, "clipped", "multi-krum", "public-loss"])
 def test_the_order_of_clients_does_not_matter(aggregation: str) -> None:
     settings = settings_of({"name": "isfl", "aggregation": {"rule": aggregation}})
     model = network(batchnorm=True, dropout=0.2)

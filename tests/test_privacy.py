@@ -209,6 +209,7 @@ def test_noise_that_hides_everything_leaves_accuracy_at_chance(tmp_path: Path) -
         ({"target": {"kind": "noised", "epsilon": 1.0}}, "privacy: target.kind = 'noised'"),
         ({"scheme": {"aggregation": {"weights": "size"}}}, "scheme.aggregation.rule = 'mean' must be a mean in which"),
         ({"scheme": {"aggregation": {"rule": "median"}}}, "scheme.aggregation.rule = 'median' must be a mean"),
+        ({"scheme": {"aggregation": {"rule": "multi-krum"}}}, "scheme.aggregation.rule = 'multi-krum' must be a mean"),
         (
             {"scheme": {"name": "isfl"}, "privacy": {"at": "client"}},
             "scheme.sampling.where = 'server' sends class counts",

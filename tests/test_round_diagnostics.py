@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from isfl.engines import LocalEngine
-from isfl.federation import movement
+from isfl.federation import distances
 from isfl.federation.movement import squared_distances
 from isfl.federation.training import steps_per_epoch
 from isfl.federation.values import ClientUpdate
@@ -71,10 +71,10 @@ def test_the_drift_is_that_of_the_models() -> None:
     assert [steps_per_epoch(int(size), settings.training) for size in sizes] == [8, 3, 16]
 
 
-@pytest.mark.parametrize("block", [3, movement.BLOCK])
+@pytest.mark.parametrize("block", [3, distances.BLOCK])
 def test_every_client_reports_how_far_it_moved_and_drifted(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured by hand from the models that came back; no diagnostics have to be asked for."""
-    monkeypatch.setattr(movement, "BLOCK", block)
+    monkeypatch.setattr(distances, "BLOCK", block)
     seen: list[ClientUpdate] = []
 
     class Watched(Meddling):

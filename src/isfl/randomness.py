@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     AUGMENTATION = 10
     GLOBAL_GENERATORS = 11
     PRIVACY_NOISE = 12
+    HOSTILE_CLIENTS = 13
 
 
 def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, epoch: int = 0) -> np.random.Generator:

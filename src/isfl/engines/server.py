@@ -63,7 +63,7 @@ class ServerCompute:
     ) -> None:
         self.worker, self.settings, self.clients, self.real_clients = worker, settings, clients, real_clients
         self.public, self.test = worker.data["public"], worker.data["test"]
-        self.num_classes = self.test.num_classes
+        self.num_classes, self.num_public = self.test.num_classes, len(self.public)
         self.facts = model_facts(worker.model, settings)
         self._initial = state_of(worker.model)
         self._devices = devices(workers)

@@ -249,6 +249,6 @@ def run_or_resume(
 
 
 def _refuse_other(config: Config, out: Path) -> None:
-    """Refuse a directory that holds another run than planned."""
-    if out.exists() and RunDirectory.open(out).config != config.model_dump(mode="json"):
+    """Refuse a directory that holds another run than planned; keys that its version did not have are defaults."""
+    if out.exists() and config_from(RunDirectory.open(out).config, str(out)) != config:
         raise UserError(f"{out}: holds a run of another configuration than planned; move it away")

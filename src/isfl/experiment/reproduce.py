@@ -13,13 +13,13 @@ from typing import Any
 
 from isfl import layout
 from isfl.errors import UserError
-from isfl.experiment import columns, paper, policy
+from isfl.experiment import attacks, columns, paper, policy
 from isfl.experiment.cells import Cell, begin_cells, planned_cells, want_cells
 from isfl.experiment.columns import Lines, spread
 from isfl.experiment.paper_setting import Plan, Setting
 from isfl.problem.config import apply, config_from
 
-EXPERIMENTS = {**paper.EXPERIMENTS, **policy.EXPERIMENTS}
+EXPERIMENTS = {**paper.EXPERIMENTS, **policy.EXPERIMENTS, **attacks.EXPERIMENTS}
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ class Admission:
     counted: Sequence[ClientUpdate]
     """All updates whose costs can be added up, admitted or not: they were paid for."""
 
-    def refusing_all(self, reason: str) -> Admission:
-        """Return the same answers with none admitted."""
-        refused = {**self.refused, **{update.client: reason for update in self.admitted}}
-        return replace(self, admitted=(), refused=refused)
+    def refusing(self, reasons: Mapping[int, str]) -> Admission:
+        """Return the same answers without these clients' updates among the admitted ones."""
+        admitted = [update for update in self.admitted if update.client not in reasons]
+        return replace(self, admitted=admitted, refused={**self.refused, **reasons}) if reasons else self
 
 
 def admit(

@@ -76,6 +76,7 @@ def train_client(
     draws = scheme.sampling.draws(LocalData(model, data, _probabilities(task, counts, settings, memory), size, stream))
     sampling_seconds = time.perf_counter() - start
 
+    hostile = settings.attack.is_hostile(settings.seed, task.client)
     local = LocalTraining(model, task.model, memory.local_model, draws.probabilities, task.target, counts)
     with (
         torch_randomness(settings.seed, Purpose.DROPOUT, round=task.round, client=task.client),
@@ -83,7 +84,7 @@ def train_client(
     ):
         result = train(
             model,
-            data,
+            settings.attack.poisoned(data) if hostile else data,
             training,
             Slots(
                 draws=draws,

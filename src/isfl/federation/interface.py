@@ -39,6 +39,8 @@ class Server(Protocol):
     """What the server computes itself, from its model, the public set and the test set."""
 
     num_classes: int
+    num_public: int
+    """Samples of the public set."""
     facts: ModelFacts
 
     def initial_model(self) -> Weights: ...

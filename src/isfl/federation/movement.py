@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from isfl.federation.distances import update_blocks
 from isfl.federation.settings import Settings
 from isfl.federation.values import ClientUpdate, FederationState, Weights
 from isfl.theory.arrays import Array
-
-BLOCK = 16_384
-"""Parameters of every client handled at a time, so that they fit into the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,8 @@ def squared_distances(
 ) -> Movement:
     """Measure both distances, in double precision and in an order that does not depend on the number of threads."""
     update, drift = np.zeros((2, len(updates)))
-    for name in sorted(parameters):
-        start, *ends = (value.flatten() for value in (reference[name], *(one.model[name] for one in updates)))
-        for first in range(0, len(start), BLOCK):
-            block = slice(first, first + BLOCK)
-            moved = torch.stack([end[block] for end in ends]).double().numpy() - start[block].double().numpy()
-            update += np.einsum("kn,kn->k", moved, moved)  # einsum alone never shares a sum among threads
-            moved -= np.einsum("k,kn->n", weights, moved)
-            drift += np.einsum("kn,kn->k", moved, moved)
+    for moved in update_blocks(updates, reference, parameters):
+        update += np.einsum("kn,kn->k", moved, moved)  # einsum alone never shares a sum among threads
+        moved -= np.einsum("k,kn->n", weights, moved)
+        drift += np.einsum("kn,kn->k", moved, moved)
     return Movement(update, drift)

@@ -12,7 +12,7 @@ holds no algorithm.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,15 +21,16 @@ import torch
 from isfl.errors import UserError
 from isfl.federation.admission import Admission, admit, profile_refusal
 from isfl.federation.aggregations import aggregate
+from isfl.federation.attacks import attacked, check_hostile
 from isfl.federation.diagnostics import diagnose
-from isfl.federation.interface import Engine, Server
+from isfl.federation.interface import Engine, ModelFacts, Server
 from isfl.federation.measuring import measure_and_renew, measure_moments
 from isfl.federation.movement import movement
 from isfl.federation.privacy import check_budget, check_model, noised_mean, spent_epsilon
-from isfl.federation.round_report import Evaluation, RoundReport, report_of
+from isfl.federation.round_report import Aggregated, Evaluation, RoundReport, report_of
 from isfl.federation.sampling_rules.isfl import known_row
 from isfl.federation.settings import Settings
-from isfl.federation.values import FederationState, Observation, TrainTask
+from isfl.federation.values import ClientUpdate, FederationState, Observation, Refusal, TrainTask
 from isfl.randomness import Purpose, generator
 from isfl.theory.arrays import Array
 
@@ -65,16 +66,17 @@ def run_round(state: FederationState, settings: Settings, engine: Engine) -> tup
     moments = measure_moments(state, settings, engine)
     tasks = training_tasks(state, settings, moments.packed)
     answers = engine.train(tasks)  # lines 3 to 6: local training with importance sampling
-    admission = admit(tasks, answers, state, settings, engine.server.facts)  # line 8: upload
+    admission = admit_answers(tasks, answers, state, settings, engine.server.facts)  # line 8: upload
     observed = observe(state, moments.packed, engine)
-    new, admission = aggregate_admitted(state, admission, settings, engine.server)  # line 9
+    aggregated = aggregate_admitted(state, admission, settings, engine.server)  # line 9
+    new, admission = aggregated.state, aggregated.admission
     new, measured = measure_and_renew(state, new, admission.admitted, observed, settings, engine)  # lines 10 to 12
     moved = movement(state, admission.admitted, settings, engine.server.facts.parameters)
     theory = diagnose(state, new, admission.admitted, measured, moved, settings, engine)
     evaluation = evaluate(new, settings, engine)
     epsilon = epsilon_after(settings, len(state.sizes), new.round)
     report = report_of(
-        settings, state, tasks, admission, observed, moments, measured, moved, theory, evaluation, epsilon
+        settings, state, tasks, aggregated, observed, moments, measured, moved, theory, evaluation, epsilon
     )
     return new, replace(report, wall_seconds=time.perf_counter() - began)
 
@@ -107,6 +109,7 @@ def start(settings: Settings, engine: Engine) -> FederationState:
     ids = [profile.client for profile in profiles]
     if ids != list(range(len(ids))) or not ids:
         raise UserError(f"clients must introduce themselves as 0 to K - 1, each once; found {ids}")
+    check_hostile(settings.attack, settings.seed, len(profiles))
     exact = settings.target.count_epsilon is None
     for profile in profiles:
         hidden = settings.hides_counts and exact
@@ -180,24 +183,41 @@ def participant_count(settings: Settings, clients: int) -> int:
     return max(1, int(np.floor(settings.training.participation * clients + 0.5)))
 
 
-def aggregate_admitted(
-    state: FederationState, admission: Admission, settings: Settings, server: Server
-) -> tuple[FederationState, Admission]:
+def admit_answers(
+    tasks: Sequence[TrainTask],
+    answers: Sequence[ClientUpdate | Refusal],
+    state: FederationState,
+    settings: Settings,
+    facts: ModelFacts,
+) -> Admission:
+    """Decide which answers can be aggregated, after hostile clients of a simulated attack have changed theirs."""
+    admission = admit(tasks, answers, state, settings, facts)
+    sent = attacked(settings.attack, settings.seed, admission.admitted, state.model, facts.parameters)
+    if sent:
+        admission = admit(tasks, [sent.get(a.client, a) for a in answers], state, settings, facts)
+    return admission
+
+
+def aggregate_admitted(state: FederationState, admission: Admission, settings: Settings, server: Server) -> Aggregated:
     """Return the state with the new global model; without usable updates the model stays as it was."""
-    new_round = state.round + 1
-    unchanged = replace(state, round=new_round)
+    began, new_round = time.perf_counter(), state.round + 1
+    unchanged, rule = replace(state, round=new_round), settings.scheme.aggregation
     if not admission.admitted:
-        return unchanged, admission
-    updates = admission.admitted
+        return Aggregated(unchanged, admission)
+    screened = rule.screen(state.model, admission.admitted, server)
+    admission, updates = admission.refusing(screened.left_out), screened.updates
     if (privacy := settings.privacy) is not None and privacy.at == "server":
         asked = participant_count(settings, len(state.sizes))
         updates = [noised_mean(state.model, updates, privacy, asked, server.privacy_noise(new_round))]
-    model, memory = aggregate(settings.scheme.aggregation, state.model, updates, state.server, server.facts.parameters)
+    model, memory = aggregate(rule, state.model, updates, state.server, server.facts.parameters)
     if server.facts.statistics:
         model = server.with_statistics(model)
+    new = replace(unchanged, model=model, server=memory)
     if not all(bool(torch.isfinite(value).all()) for value in model.values()):  # the server's own step diverged
-        return unchanged, admission.refusing_all("the aggregate is not finite")
-    return replace(unchanged, model=model, server=memory), admission
+        reason = "the aggregate is not finite"
+        new = unchanged
+        admission = admission.refusing({update.client: reason for update in admission.admitted})
+    return Aggregated(new, admission, screened.forward_passes, time.perf_counter() - began)
 
 
 def observe(state: FederationState, moments: Array | None, engine: Engine) -> Mapping[int, Observation]:

@@ -26,6 +26,20 @@ class Cost:
     training: float
     sampling: float
     diagnostics: float
+    aggregation: float = 0.0
+    """Of the server: looking at updates and combining them. A forward pass is a third of a gradient evaluation."""
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """The state with the new global model, and what came of the admitted updates."""
+
+    state: FederationState
+    admission: Admission
+    """Without the updates that the aggregation left out, or all of them if their aggregate is not finite."""
+    forward_passes: int = 0
+    """Samples of the public set that went through a model."""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,7 @@ def report_of(
     settings: Settings,
     state: FederationState,
     tasks: Sequence[TrainTask],
-    admission: Admission,
+    aggregated: Aggregated,
     observed: Mapping[int, Observation],
     moments: MeasuredMoments,
     measured: Measured | None,
@@ -90,6 +104,7 @@ def report_of(
     epsilon: float | None,
 ) -> RoundReport:
     """Put together what the steps of a round measured; `state` is the one before it."""
+    admission = aggregated.admission
     paid, found = admission.counted, None if measured is None else measured.cost
     refused = dict(admission.refused)
     if found is not None:
@@ -117,6 +132,7 @@ def report_of(
             sampling=sum(u.sampling_evaluations for u in paid) + moments.evaluations,
             diagnostics=theory.evaluations,
             lipschitz=0 if found is None else found.evaluations,
+            aggregation=-(-aggregated.forward_passes // 3),
         ),
         seconds=_cost(
             settings,
@@ -124,6 +140,7 @@ def report_of(
             sampling=sum(u.sampling_seconds for u in paid) + moments.seconds,
             diagnostics=sum(u.diagnostic_seconds for u in paid) + theory.seconds,
             lipschitz=0.0 if found is None else found.seconds,
+            aggregation=aggregated.seconds,
         ),
         evaluation_seconds=evaluation.seconds,
         bytes_up=sum(map(payload_bytes, paid)) + (0 if found is None else found.bytes_up),
@@ -132,10 +149,14 @@ def report_of(
     )
 
 
-def _cost(settings: Settings, training: float, sampling: float, diagnostics: float, lipschitz: float) -> Cost:
+def _cost(
+    settings: Settings, training: float, sampling: float, diagnostics: float, lipschitz: float, aggregation: float
+) -> Cost:
     """Book the cost of Lipschitz values under sampling, if they are ISFL's price, else under diagnostics."""
     for_sampling = settings.importance_sampling is not None
-    return Cost(training, sampling + lipschitz * for_sampling, diagnostics + lipschitz * (not for_sampling))
+    return Cost(
+        training, sampling + lipschitz * for_sampling, diagnostics + lipschitz * (not for_sampling), aggregation
+    )
 
 
 def _lipschitz_by_client(admitted: Sequence[ClientUpdate], measured: Measured | None) -> dict[int, Array]:

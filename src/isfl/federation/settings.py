@@ -1,4 +1,4 @@
-"""The settings of a federation: seed, scheme, training, target, BatchNorm policy."""
+"""The settings of a federation: seed, scheme, training, target, BatchNorm policy, simulated attack."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from isfl.data.transforms import AnyTransform
 from isfl.federation.aggregations.base import WeightedMean
+from isfl.federation.attacks import AnyAttack
+from isfl.federation.attacks.none import NoAttack
 from isfl.federation.optimizers import AnyOptimizer, Optimizer
 from isfl.federation.optimizers.adam import Adam
 from isfl.federation.privacy import Privacy
@@ -89,6 +91,7 @@ class Settings(Part):
     target: AnyTarget = GlobalTarget()
     diagnostics: Diagnostics = Diagnostics()
     privacy: Privacy | None = Field(None, description="differential privacy for whole clients; off without this table")
+    attack: AnyAttack = NoAttack()
 
     @property
     def importance_sampling(self) -> ImportanceSampling | None:
@@ -142,7 +145,8 @@ class Settings(Part):
                 "reveal; use 'uniform' or 'given'"
             )
         aggregation = self.scheme.aggregation
-        if not isinstance(aggregation, WeightedMean) or aggregation.weights != "client":
+        fair = isinstance(aggregation, WeightedMean) and aggregation.weights == "client"
+        if not fair or aggregation.screens:
             raise ValueError(
                 f"privacy: scheme.aggregation.rule = {aggregation.rule!r} must be a mean in which every client counts "
                 "the same: use 'mean', 'momentum' or 'adam' with weights = 'client'"
@@ -155,6 +159,15 @@ class Settings(Part):
             ):
                 if unprotected:
                     raise ValueError(f"privacy.at = 'client': {what} without protection")
+        return self
+
+    @model_validator(mode="after")
+    def _has_somebody_to_attack(self) -> Settings:
+        if self.scheme.pooled and not isinstance(self.attack, NoAttack):
+            raise ValueError(
+                f"attack.kind = {self.attack.kind!r} needs clients, and scheme.pooled = true has one that holds all "
+                "data; leave [attack] out"
+            )
         return self
 
     @model_validator(mode="after")

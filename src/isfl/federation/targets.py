@@ -16,6 +16,14 @@ from isfl.errors import UserError
 from isfl.federation.values import ClientProfile
 from isfl.schema import Part, one_of
 from isfl.theory.arrays import Array, shares
+from isfl.theory.lies import capped
+
+CAP = Field(
+    None,
+    ge=1,
+    description="a client's counts weigh at most as much as this many clients of the median size; none: no limit",
+)
+"""Of targets that follow from what clients say of themselves."""
 
 
 class Target(Part):
@@ -45,9 +53,10 @@ class GlobalTarget(Target):
 
     needs_exact_counts: ClassVar[bool] = True
     kind: Literal["global"] = "global"
+    cap: float | None = CAP
 
     def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
-        return _global_shares(profiles, num_classes)
+        return _global_shares(profiles, num_classes, self.cap)
 
 
 class UniformTarget(Target):
@@ -110,6 +119,7 @@ class NoisedTarget(Target):
 
     kind: Literal["noised"] = "noised"
     epsilon: float = Field(gt=0, description="the smaller, the more private and the less accurate")
+    cap: float | None = CAP
 
     @property
     def count_epsilon(self) -> float | None:
@@ -119,7 +129,7 @@ class NoisedTarget(Target):
         return counts + noise.laplace(scale=2.0 / self.epsilon, size=len(counts))
 
     def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
-        return _global_shares(profiles, num_classes)
+        return _global_shares(profiles, num_classes, self.cap)
 
 
 TARGETS: tuple[type[Target], ...] = (
@@ -136,12 +146,16 @@ else:
     AnyTarget = one_of(TARGETS, "kind")
 
 
-def _global_shares(profiles: Sequence[ClientProfile], num_classes: int) -> Array:
-    """Return (K, C): the same shares for each client, from all clients' counts as they were sent."""
+def _global_shares(profiles: Sequence[ClientProfile], num_classes: int, cap: float | None = None) -> Array:
+    """Return (K, C): the same shares for each client, from all clients' counts as they were sent.
+
+    With a cap, counts whose absolute values sum to more than `cap` times the median sum are scaled down to that.
+    """
     total = np.zeros(num_classes)
-    for profile in sorted(profiles, key=lambda p: p.client):
-        assert profile.class_counts is not None
-        total += profile.class_counts
+    ordered = [p.class_counts for p in sorted(profiles, key=lambda p: p.client) if p.class_counts is not None]
+    sizes = np.array([np.abs(counts).sum() for counts in ordered])
+    for counts, size, allowed in zip(ordered, sizes, capped(sizes, cap), strict=True):
+        total += counts if size <= allowed else counts * (allowed / size)
     total = np.maximum(total, 0.0)  # noise may push a rare class below zero
     if total.sum() <= 0:
         raise UserError("target.kind = 'noised': the noise left no positive count; raise target.epsilon")

@@ -14,6 +14,7 @@ from isfl.data import DataSettings
 from isfl.data.splits import AnySplit
 from isfl.data.splits.mixed import MixedSplit
 from isfl.errors import UserError
+from isfl.federation.attacks.none import NoAttack
 from isfl.federation.settings import Settings
 from isfl.models import ModelSettings
 from isfl.schema import Part
@@ -54,6 +55,15 @@ class Config(Settings):
             raise ValueError(
                 "flower.own_data and flower.clients go together: with own_data, flower.clients is the number of "
                 "clients; otherwise split has it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _attacks_are_simulated(self) -> Self:
+        if self.flower.own_data and not isinstance(self.attack, NoAttack):
+            raise ValueError(
+                f"attack.kind = {self.attack.kind!r} is a simulation, and flower.own_data = true has real clients; "
+                "leave [attack] out"
             )
         return self
 

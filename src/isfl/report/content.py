@@ -38,8 +38,8 @@ SERIES = (
 """Numbers of a line of metrics, over rounds."""
 
 GROUPS = {
-    "gradient_evaluations": ("training", "sampling", "diagnostics"),
-    "seconds": ("training", "sampling", "diagnostics", "evaluation", "wall"),
+    "gradient_evaluations": ("training", "sampling", "diagnostics", "aggregation"),
+    "seconds": ("training", "sampling", "diagnostics", "aggregation", "evaluation", "wall"),
     "drift": ("measured", "bound"),
     "bound": ("initial", "psi", "sampling", "total", "step_condition"),
 }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isfl.experiment.columns import band_of
+from isfl.report.attacks import about_left_out
 from isfl.report.curves import series
 from isfl.report.pictures import drawn_by
 from isfl.report.reading import FoundRun, by_group
@@ -35,6 +36,8 @@ def remarks(name: str, runs: Sequence[FoundRun]) -> list[str]:
             return _about_rho(runs)
         case "fig-q":
             return _about_probabilities(runs)
+        case "attacks":
+            return about_left_out(runs)
     return []
 
 

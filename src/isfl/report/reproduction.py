@@ -20,6 +20,7 @@ from isfl.experiment.paper_setting import INTERPRETATIONS, SCALES
 from isfl.experiment.reproduce import Best, Result, published, results_of
 from isfl.files import read_object, write_whole
 from isfl.plotting import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy
+from isfl.report import attacks
 from isfl.report.pictures import NotDrawnError, convergence, cross, probabilities, rho
 from isfl.report.reading import SEPARATOR, FoundRun, read_run
 from isfl.report.remarks import remarks
@@ -67,7 +68,7 @@ def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path
     with in_print():
         picture = picture_of(_picture(name, runs, results), "png")
         curves = picture_of(convergence(runs), "png") if name.startswith("table") and runs else None
-    text = markdown(plan, results, len(cells) - len(complete), notes)
+    text = TEXTS.get(name, markdown)(plan, results, len(cells) - len(complete), notes)
     with told_when_full(out):
         write_whole(out / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())
         write_whole(out / f"{name}.md", text.encode())
@@ -258,4 +259,9 @@ PICTURES: dict[str, Callable[[Sequence[FoundRun]], Figure]] = {
     "fig-cost": sizes,
     "fig-sr": sampling_ratio,
     "fig-personal": personalisation,
+    "attacks": attacks.under_attack,
 }
+TEXTS: dict[str, Callable[[Mapping[str, Any], Sequence[Result], int, Sequence[str]], str]] = {
+    "attacks": attacks.markdown
+}
+"""Experiments that have tables of their own."""

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
-from isfl.federation.aggregations.base import Aggregation
+from isfl.federation.aggregations.base import Aggregation, Screened
 from isfl.federation.values import ClientUpdate, ServerMemory, Weights
 from isfl.schema import choices_in, one_of
 
@@ -24,6 +22,9 @@ FILES = (
     "adam",
     "median",
     "trimmed_mean",
+    "clipped",
+    "multi_krum",
+    "public_loss",
 )
 AGGREGATIONS = choices_in(__name__, FILES, Aggregation)
 
@@ -41,16 +42,9 @@ def aggregate(
     parameters: frozenset[str],
 ) -> tuple[Weights, ServerMemory]:
     """The next global model and the server's buffers; `parameters` names what an optimiser may move."""
-    weights = rule.client_weights([update.num_samples for update in updates])
-    combined: Weights = {}
-    for name in updates[0].model:
-        values = [update.model[name] for update in updates]
-        if values[0].is_floating_point():
-            combined[name] = rule.combine(values, weights).to(values[0].dtype)
-        else:
-            combined[name] = torch.stack(values).amax(dim=0)  # counters, such as BatchNorm's number of batches
+    combined = rule.combined(updates)
     moved, memory = rule.step(current, combined, memory, parameters & combined.keys())
     return {**current, **combined, **moved}, memory
 
 
-__all__ = ["AGGREGATIONS", "Aggregation", "AnyAggregation", "aggregate"]
+__all__ = ["AGGREGATIONS", "Aggregation", "AnyAggregation", "Screened", "aggregate"]

@@ -104,7 +104,7 @@ function quantile(values, share) {
 
 function cost(run) {
   const { gradient_evaluations: gradients, seconds, bytes_down: down, bytes_up: up } = run.totals;
-  const parts = ["training", "sampling", "diagnostics", "evaluation"].map((name) => [name, gradients[name] ?? null, seconds[name]]);
+  const parts = ["training", "sampling", "diagnostics", "aggregation", "evaluation"].map((name) => [name, gradients[name] ?? null, seconds[name]]);
   const cells = parts.map(([name, count, time]) => [{ show: name, sort: name }, { show: known(count) ? count.toLocaleString("en") : "–", sort: count }, { show: time.toFixed(1), sort: time }, { show: seconds.training ? `${((100 * time) / seconds.training).toFixed(1)} %` : "–", sort: time }]);
   const moved = `Sent to the clients: ${bytes(down)}; received from them: ${bytes(up)} (tensors and arrays, without encoding).`;
   return el("div", { class: "grid" },
