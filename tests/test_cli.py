@@ -26,6 +26,7 @@ def test_run_writes_a_complete_run_directory(tiny: Path) -> None:
         "config.json",
         "run.json",
         "split.json",
+        "checksums.json",
         "metrics.jsonl",
         "probabilities.jsonl",
         "model.safetensors",

@@ -11,7 +11,7 @@ import torch
 
 from isfl.errors import UserError
 from isfl.experiment.directory import RunDirectory
-from isfl.experiment.growing import GrowingFile, Prefix, check_prefix
+from isfl.experiment.growing import GrowingFile, Prefix, is_prefix
 from isfl.federation.values import FederationState
 
 
@@ -27,11 +27,12 @@ def test_the_running_checksum_is_that_of_the_file(tmp_path: Path) -> None:
         growing.append({"round": number})
         content = file.read_bytes()
         assert growing.prefix == Prefix(len(content), hashlib.sha256(content).hexdigest())
-        check_prefix(file, growing.prefix)
+        assert is_prefix(file, growing.prefix, whole=True)
     growing.cut(len(b"earlier\n"))
     assert growing.prefix == Prefix(8, hashlib.sha256(b"earlier\n").hexdigest())
-    with pytest.raises(ValueError, match="file is not what it was"):
-        check_prefix(file, Prefix(8, hashlib.sha256(b"Earlier\n").hexdigest()))
+    assert not is_prefix(file, Prefix(8, hashlib.sha256(b"Earlier\n").hexdigest()))
+    earlier = Prefix(4, hashlib.sha256(b"earl").hexdigest())
+    assert is_prefix(file, earlier) and not is_prefix(file, earlier, whole=True)
 
 
 def test_a_line_that_another_program_added_is_found(tmp_path: Path) -> None:

@@ -191,6 +191,7 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
     changed = json.loads((path / "config.json").read_text())
     changed["training"]["rounds"] = 50
     (path / "config.json").write_text(json.dumps(changed))
+    (path / "checksums.json").unlink()  # as in runs of earlier versions
     with pytest.raises(UserError, match="not the configuration its checkpoints were written with"):
         resume(path)
 
@@ -271,6 +272,7 @@ def test_a_changed_environment_is_warned_of(part: str, name: str, tmp_path: Path
     written = json.loads((path / "run.json").read_text())
     written[part][name] = "1.0"
     (path / "run.json").write_text(json.dumps(written))
+    (path / "checksums.json").unlink()
     with pytest.warns(UserWarning, match=rf"started elsewhere \({name} 1.0 -> "):
         resume(path)
 

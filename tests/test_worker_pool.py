@@ -50,7 +50,7 @@ def test_every_job_is_done_once_even_if_workers_die(pool: WorkerPool) -> None:
 
 
 def test_a_job_that_always_kills_its_worker_is_given_up(pool: WorkerPool) -> None:
-    with pytest.raises(RuntimeError, match=r"ended unexpectedly \(exit code -9\)"):
+    with pytest.raises(UserError, match=r"ended unexpectedly \(exit code -9\), 2 times on the same job"):
         list(pool.run([(1,), (666,)]))
     assert pool.workers == []
     with pytest.raises(RuntimeError, match="has been closed"):

@@ -8,6 +8,7 @@ ours and keeps its full traceback.
 
 from __future__ import annotations
 
+import errno
 import sys
 import sysconfig
 import traceback
@@ -18,6 +19,10 @@ from typing import TextIO
 _PACKAGE = Path(__file__).parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
+
+_TOO_LITTLE_MEMORY = (
+    "not enough memory ({}); use fewer --jobs or a smaller training.batch_size; isfl resume continues a run that began"
+)
 
 
 class UserError(ValueError):
@@ -42,11 +47,19 @@ def as_user_error(error: Exception) -> UserError | None:
         return error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_user(frame)]
     if not frames:
-        return None
+        return UserError(_TOO_LITTLE_MEMORY.format(summary(error))) if _lacks_memory(error) else None
     place = f"{frames[-1].filename}:{frames[-1].lineno}"
     mistake = UserCodeError(f"{place}: your code raised {summary(error)}", user_traceback(error))
     mistake.__cause__ = error
     return mistake
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Return whether the system refused memory: torch says so in words, others in their own ways."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    words = ("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory", "new thread")
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in str(error) for w in words))
 
 
 def user_traceback(error: BaseException) -> str:

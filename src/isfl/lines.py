@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
+
+_NUMBERS = ("accuracy_", "worst_client", "train_loss", "rho_", "gradient_square", "bytes_", "dropped_samples")
+"""Keys that begin like this hold a number."""
+_VECTORS = ("recall", "client_accuracy", "client_update_norm", "client_drift", "participants")
+_TABLES = ("seconds", "gradient_evaluations", "drift", "bound")
+_BY_CLIENT = ("probabilities", "lipschitz")
 
 
 class LineReader:
@@ -64,12 +71,44 @@ class LineReader:
         number = len(self._lines) + 1
         try:
             line = json.loads(raw.decode("utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             line = None
-        if isinstance(line, dict) and line.get("round") == number:
+        if isinstance(line, dict) and line.get("round") == number and _sound(line):
             self._lines.append(line)
         else:
             self._damaged = number
+
+
+def _sound(line: Line) -> bool:
+    """Return whether the known keys of a line hold what isfl writes there; None stands for what was not measured."""
+    return all(_fits(key, value) for key, value in line.items() if value is not None)
+
+
+def _fits(key: str, value: Any) -> bool:
+    if key.startswith(_NUMBERS):
+        return _is_number(value)
+    if key in _VECTORS:
+        return _is_vector(value)
+    if key == "confusion":
+        return isinstance(value, list) and all(map(_is_vector, value))
+    if key in _TABLES:
+        return isinstance(value, dict) and all(v is None or _is_number(v) or _is_vector(v) for v in value.values())
+    if key in _BY_CLIENT:
+        return isinstance(value, dict) and all(k.isdecimal() and _is_vector(v) for k, v in value.items())
+    if key == "refused":
+        return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return type(value) in (int, float, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _is_vector(value: Any) -> bool:
+    return isinstance(value, list) and all(item is None or _is_number(item) for item in value)
 
 
 def read_lines(file: Path) -> list[Line]:

@@ -22,6 +22,8 @@ def final_model(directory: RunDirectory, config: Config, given: AnyModel | None 
         raise UserError(
             f"{directory.path}: the run is not finished, it has no final model yet; resume it with isfl.resume"
         )
+    if directory.model_is_damaged:
+        raise UserError(f"{directory.model}: damaged; isfl resume {directory.path} writes it again")
     # The layers and the memory format of torch itself: a user's tools need not know ours, which are for training.
     plain = config.model_copy(update={"training": config.training.model_copy(update={"convolutions": "torch"})})
     shape = tuple(example_inputs(directory, config).shape[1:])

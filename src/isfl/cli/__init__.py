@@ -112,5 +112,5 @@ def _print_traceback(mistake: UserError, whole: bool) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # one line, even if an argument has several
     sys.exit(code)

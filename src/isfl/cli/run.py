@@ -99,6 +99,8 @@ def resume(
         return
     run = RunDirectory.open(directory)
     if run.finished:
+        with run.locked():
+            run.check_finished()
         say(f"{directory} is finished: nothing to do")
         return
     settings = config_from(run.config, str(directory / layout.CONFIG))

@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 
 from isfl import layout
 from isfl.errors import UserError
-from isfl.experiment.growing import Prefix, check_prefix
+from isfl.experiment.growing import Prefix, is_prefix
 from isfl.federation.client_state import StoredState
 from isfl.federation.codec import encode, from_tensors, parts_of, split, to_tensors, without_models
 from isfl.federation.values import ClientMemory, FederationState, Weights
@@ -87,12 +87,30 @@ def latest_checkpoint(run: Path) -> Checkpoint | None:
     return None
 
 
-def _read(run: Path, manifest_file: Path) -> Checkpoint:
+def last_checkpoint(run: Path) -> tuple[FederationState, dict[str, Prefix]] | None:
+    """Return the newest checkpoint's state and the growing files as they were; None if it is absent or damaged."""
+    for manifest_file in sorted((run / layout.CHECKPOINTS).glob("round-*.json"))[-1:]:
+        try:
+            manifest, content = _content(manifest_file)
+            files = {name: Prefix(**prefix) for name, prefix in manifest["files"].items()}
+            return _values(load(content))[0], files
+        except Exception as error:  # damage has many forms
+            warnings.warn(f"{manifest_file.stem} is damaged ({error}); the run cannot be checked", stacklevel=3)
+    return None
+
+
+def _content(manifest_file: Path) -> tuple[dict[str, Any], bytes]:
+    """Return the description of a checkpoint and its tensors, as they were written."""
     manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
     content = manifest_file.with_suffix(".safetensors").read_bytes()
     described = {key: value for key, value in manifest.items() if key != "sha256"}
     if _digest(described, content) != manifest["sha256"]:
         raise ValueError("its checksum does not match")
+    return manifest, content
+
+
+def _read(run: Path, manifest_file: Path) -> Checkpoint:
+    manifest, content = _content(manifest_file)
     if manifest["format"] != FORMAT:
         raise UserError(
             f"{run}: its checkpoints have format {manifest['format']}, this version of isfl resumes format {FORMAT}; "
@@ -100,7 +118,8 @@ def _read(run: Path, manifest_file: Path) -> Checkpoint:
         )
     files = {name: Prefix(**prefix) for name, prefix in manifest["files"].items()}
     for name, prefix in files.items():
-        check_prefix(run / name, prefix)
+        if not is_prefix(run / name, prefix):
+            raise ValueError(f"{name} is not what it was")
     state, memories = _values(load(content))
     client_states = {k: StoredState(memory) for k, memory in memories.items()}
     for k, kept in manifest["clients"].items():

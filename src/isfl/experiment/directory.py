@@ -14,6 +14,7 @@ import shutil
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -23,12 +24,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from safetensors.torch import save
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
 
 from isfl import kernels, layout
 from isfl.errors import UserError
-from isfl.experiment.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint
-from isfl.experiment.growing import GrowingFile
+from isfl.experiment.checkpoints import Checkpoint, last_checkpoint, latest_checkpoint, save_checkpoint
+from isfl.experiment.growing import GrowingFile, is_prefix
 from isfl.federation.client_state import StoredState
 from isfl.federation.values import FederationState, Weights
 from isfl.files import appear, read_object, write_whole
@@ -69,6 +72,7 @@ class RunDirectory:
             layout.ENVIRONMENT: {**environment(), "engine": engine},
         }
         files = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in described.items()}
+        files[layout.CHECKSUMS] = json.dumps({name: _sha256(content) for name, content in files.items()}).encode()
         try:
             appear(path, files | dict.fromkeys(layout.GROWING, b""))
         except OSError as error:
@@ -88,6 +92,7 @@ class RunDirectory:
             raise UserError(f"{path}: its description cannot be read ({error})") from None
         if written.get("format") != FORMAT:
             raise UserError(f"{path}: written in another format than this version of isfl reads ({FORMAT})")
+        _refuse_changed_description(path)
         return cls(path)
 
     @property
@@ -96,7 +101,10 @@ class RunDirectory:
 
     @property
     def split(self) -> dict[str, Any]:
-        return read_object(self.path / layout.SPLIT)
+        try:
+            return read_object(self.path / layout.SPLIT)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / layout.SPLIT}: cannot be read ({error}); put it back") from None
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -116,7 +124,11 @@ class RunDirectory:
     @contextmanager
     def locked(self, patience: float = 0.0) -> Iterator[None]:
         """Lock the run for this process; wait `patience` seconds for another process to release it."""
-        with (self.path / layout.LOCK).open("w") as stream:
+        try:
+            opened = (self.path / layout.LOCK).open("w")
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be written ({error.strerror}); make room and resume") from None
+        with opened as stream:
             end = time.monotonic() + patience
             while not _taken(stream):
                 if time.monotonic() >= end:
@@ -136,9 +148,35 @@ class RunDirectory:
                 f"{self.path}: {layout.CONFIG} is not the configuration its checkpoints were written with; put it "
                 "back, or start a new run"
             )
-        for name, file in self._growing.items():
-            file.cut(checkpoint.files[name].bytes if checkpoint else 0)
+        with told_when_full(self.path):
+            for name, file in self._growing.items():
+                file.cut(checkpoint.files[name].bytes if checkpoint else 0)
         return checkpoint
+
+    def check_finished(self) -> None:
+        """Compare a finished run with its last checkpoint, if that is whole; write a damaged model again.
+
+        A changed growing file is refused: to write it again is to repeat rounds, which the user should decide.
+        """
+        last = last_checkpoint(self.path)
+        if last is None:
+            return
+        state, files = last
+        for name, prefix in files.items():
+            if not is_prefix(self.path / name, prefix, whole=True):
+                raise UserError(
+                    f"{self.path / name}: is not what it was when the run finished; put it back, or remove "
+                    f"{layout.MODEL} and resume to repeat the rounds"
+                )
+        if not _holds(self.model, state.model):
+            warnings.warn(f"{self.model} is damaged; writing it again from the last checkpoint", stacklevel=2)
+            self.finish(state.model)
+
+    @property
+    def model_is_damaged(self) -> bool:
+        """Whether the final model differs from the last checkpoint, if that is whole."""
+        last = last_checkpoint(self.path)
+        return last is not None and not _holds(self.model, last[0].model)
 
     def record(
         self,
@@ -160,7 +198,42 @@ class RunDirectory:
 
     @cached_property
     def _config_digest(self) -> str:
-        return hashlib.sha256((self.path / layout.CONFIG).read_bytes()).hexdigest()
+        return _sha256((self.path / layout.CONFIG).read_bytes())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _refuse_changed_description(path: Path) -> None:
+    """Refuse a run whose description changed since it began; runs of earlier versions have no checksums."""
+    if not (path / layout.CHECKSUMS).exists():
+        return
+    try:
+        known = read_object(path / layout.CHECKSUMS)
+        changed = [name for name in layout.DESCRIPTION if _sha256((path / name).read_bytes()) != known.get(name)]
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: its description cannot be read ({error})") from None
+    if changed:
+        raise UserError(
+            f"{path / changed[0]}: is not what it was when the run began ({layout.CHECKSUMS}); put it back, or start a "
+            "new run"
+        )
+
+
+def _holds(file: Path, weights: Weights) -> bool:
+    """Return whether a file holds exactly these weights."""
+    try:
+        found = load(file.read_bytes())
+    except Exception:  # damage has many forms
+        return False
+    return found.keys() == weights.keys() and all(_same_bits(found[name], weights[name]) for name in found)
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal to the last bit; NaN equals itself."""
+    same = one.dtype == other.dtype and one.shape == other.shape
+    return same and torch.equal(*(value.contiguous().reshape(-1).view(torch.uint8) for value in (one, other)))
 
 
 def _taken(stream: TextIOWrapper) -> bool:

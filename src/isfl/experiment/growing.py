@@ -61,8 +61,10 @@ class GrowingFile:
         return self._digest
 
 
-def check_prefix(file: Path, prefix: Prefix) -> None:
-    """Raise `ValueError` unless the file begins with these bytes."""
+def is_prefix(file: Path, prefix: Prefix, whole: bool = False) -> bool:
+    """Return whether the file begins with these bytes; with `whole`, whether it has no others."""
+    if not file.exists():
+        return False
     with file.open("rb") as stream:
-        if hashlib.sha256(stream.read(prefix.bytes)).hexdigest() != prefix.sha256:
-            raise ValueError(f"{file.name} is not what it was")
+        same = hashlib.sha256(stream.read(prefix.bytes)).hexdigest() == prefix.sha256
+        return same and not (whole and stream.read(1))

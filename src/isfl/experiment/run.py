@@ -115,6 +115,7 @@ def resume(
     directory = RunDirectory.open(out)
     with directory.locked(host.lock_seconds), one_thread():
         if directory.finished:
+            directory.check_finished()
             return
         config = config_from(directory.config, str(out / layout.CONFIG))
         problem = problem or prepare(config, given)

@@ -147,7 +147,7 @@ def _flwr(*arguments: str, home: Path | None) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
-        answer = {"success": False, "error-message": (done.stdout + done.stderr).strip()[-300:]}
+        answer = {"success": False, "error-message": " ".join((done.stdout + done.stderr).split())[-300:]}
     if not answer.get("success"):
         if REFUSED in str(answer.get("error-message")):
             raise UserError(

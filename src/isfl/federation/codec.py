@@ -10,6 +10,8 @@ missing, unknown or of another type is a `CodecError` that names it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -18,6 +20,7 @@ from typing import Any, TypeVar, Union, assert_never, get_args, get_origin, get_
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -27,6 +30,8 @@ Value = TypeVar("Value")
 Part = Weights | np.ndarray | int | float | str
 Parts = dict[str, Part]
 """By the path of their field."""
+CHECKSUM = "sha256"
+"""The key of a file's checksum."""
 
 
 class CodecError(ValueError):
@@ -139,13 +144,31 @@ def parts_of(kind: type, flat: Mapping[str, Tensor]) -> Parts:
 
 
 def to_bytes(value: Any) -> bytes:
-    """Return a dataclass as the content of a safetensors file."""
-    return bytes(save(to_tensors(encode(value))))
+    """Return a dataclass as the content of a safetensors file, with a checksum in its metadata."""
+    tensors = to_tensors(encode(value))
+    return bytes(save(tensors, {CHECKSUM: _digest(tensors)}))
 
 
 def from_bytes(kind: type[Value], content: bytes) -> Value:
-    """Return the value in the content of a file that `to_bytes` made."""
-    return from_tensors(kind, load(content))
+    """Return the value in the content of a file that `to_bytes` made; a `CodecError` if one bit of it changed."""
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        known = header["__metadata__"][CHECKSUM]
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CodecError(f"cannot be read ({type(error).__name__})") from None
+    if known != _digest(tensors):
+        raise CodecError("its checksum does not match")
+    return from_tensors(kind, tensors)
+
+
+def _digest(tensors: Weights) -> str:
+    """Return the SHA-256 of all names, types, shapes and numbers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 # ---------------------------------------------------------------- fields

@@ -17,8 +17,8 @@ from pathlib import Path
 from isfl.files import cache_directory, write_whole
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC")
-PATIENCE = 60.0
-"""Seconds; compiling takes one."""
+PATIENCE = 600.0
+"""Seconds; compiling takes five, but on a busy machine it may wait. Giving up changes the bits of a run."""
 NAMES = ("cc", "gcc", "clang")
 
 
@@ -46,8 +46,9 @@ def compiled(sources: Sequence[Path]) -> ctypes.CDLL:
 
 def _library(sources: Sequence[Path], compiler: str) -> ctypes.CDLL:
     kept = cache_directory() / "compiled" / f"{_fingerprint(sources, compiler)}.so"
-    if _ours(kept):
-        with suppress(OSError):  # damaged: compiled again below
+    known = kept.with_suffix(".sha256")
+    if _ours(kept) and _ours(known) and _sha256(kept) == known.read_text(encoding="ascii", errors="replace"):
+        with suppress(OSError):  # compiled again below
             return ctypes.CDLL(str(kept))
     with tempfile.TemporaryDirectory(prefix="isfl-") as scratch:
         fresh = Path(scratch) / kept.name
@@ -55,9 +56,15 @@ def _library(sources: Sequence[Path], compiler: str) -> ctypes.CDLL:
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
         with suppress(OSError):  # not kept: the next process compiles it again
             kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(known, _sha256(fresh).encode())
             write_whole(kept, fresh.read_bytes())
             return ctypes.CDLL(str(kept))  # in a temporary directory, nothing may be allowed to be executed
         return ctypes.CDLL(str(fresh))
+
+
+def _sha256(file: Path) -> str:
+    """Return the checksum of a file: a library with one wrong bit may load, and compute or crash."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def compiler_path() -> str | None:

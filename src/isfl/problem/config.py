@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,10 @@ from isfl.federation.attacks.none import NoAttack
 from isfl.federation.settings import Settings
 from isfl.models import ModelSettings
 from isfl.schema import Part
+
+SHORT = reprlib.Repr()
+"""Writes values for error messages."""
+SHORT.maxstring = SHORT.maxother = 200
 
 
 class FlowerSettings(Part):
@@ -133,11 +138,16 @@ def _explain(error: ValidationError, raw: Mapping[str, Any]) -> str:
         message = f"needs the key {first['ctx']['discriminator']}, which selects the kind"
     elif first["type"] == "union_tag_invalid":
         key = f"{key}.{first['ctx']['discriminator'].strip(chr(39))}"
-        message = f"found {first['ctx']['tag']!r}; choose one of {first['ctx']['expected_tags']}"
+        message = f"found {_shown(first['ctx']['tag'])}; choose one of {first['ctx']['expected_tags']}"
     elif first["type"] != "value_error":
-        message = f"found {first['input']!r}; {message[0].lower()}{message[1:]}"
+        message = f"found {_shown(first['input'])}; {message[0].lower()}{message[1:]}"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{key}: {message}{more}" if key else f"{message}{more}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value as Python writes it; what is long or deeply nested is cut."""
+    return SHORT.repr(value)
 
 
 def _key(location: tuple[int | str, ...], raw: Any, absent: bool) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isfl.errors import UserError
-from isfl.federation.codec import from_bytes, to_bytes
+from isfl.federation.codec import CodecError, from_bytes, to_bytes
 from isfl.federation.values import ClientMemory
 from isfl.files import write_whole
 
@@ -104,8 +104,9 @@ def memory_folder(node: Node, run: str, make: bool = False) -> Path:
         raise UserError(f"has forgotten this run: {RUNS_KEPT} others came after it")
     if make and not folder.exists():
         folder.mkdir(parents=True)
-        runs = sorted((f for f in folder.parent.iterdir() if f.is_dir()), key=lambda f: f.stat().st_mtime)
-        for old in runs[:-RUNS_KEPT]:
+        # Never the new one, whose time is the earliest if the clock was set back.
+        others = [other for other in folder.parent.iterdir() if other.is_dir() and other != folder]
+        for old in sorted(others, key=lambda other: other.stat().st_mtime)[: -(RUNS_KEPT - 1)]:
             old.with_suffix(".forgotten").touch()
             shutil.rmtree(old, ignore_errors=True)
     return folder
@@ -134,7 +135,12 @@ def recall(node: Node, run: str, upto: int) -> ClientMemory:
     files = sorted(memory_folder(node, run).glob("round-*.safetensors"), reverse=True)
     for file in files:
         if _round(file) <= upto:
-            return from_bytes(ClientMemory, file.read_bytes())
+            try:
+                return from_bytes(ClientMemory, file.read_bytes())
+            except CodecError as error:
+                raise UserError(
+                    f"its memory of round {_round(file)} is damaged ({error}); without {file.name} it would begin anew"
+                ) from None
     return ClientMemory()
 
 

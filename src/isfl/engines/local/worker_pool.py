@@ -153,7 +153,10 @@ class WorkerPool:
         worker.connection.close()
         worker.process.join(GRACE_SECONDS)
         if give_up:
-            raise RuntimeError(f"a worker process ended unexpectedly (exit code {worker.process.exitcode})")
+            raise UserError(
+                f"a worker process ended unexpectedly (exit code {worker.process.exitcode}), {self._retries + 1} times "
+                "on the same job; if memory is short, use fewer --jobs; isfl resume continues a run that began"
+            )
         new = self._start(worker.number)
         self.workers[self.workers.index(worker)] = new
         return new
@@ -199,12 +202,22 @@ def _work(
             handler = handler or build(number, *arguments)
             reply: _Reply = _Done(handler(*job))
         except Exception as error:
-            mistake, text = as_user_error(error), traceback.format_exc()
-            reply = _Bug(text) if mistake is None else _Mistake(mistake, text)
+            reply = _failure(error)
         try:
             connection.send(reply)
         except OSError:
             return  # the parent is gone
+        except MemoryError:
+            os._exit(1)  # without a traceback: the parent starts another worker and says what happened in the end
+
+
+def _failure(error: Exception) -> _Reply:
+    """Return an error as a reply; without memory even for its traceback, without."""
+    try:
+        mistake, text = as_user_error(error), traceback.format_exc()
+    except MemoryError:
+        return _Mistake(UserError("not enough memory in a worker process; use fewer --jobs"), "")
+    return _Bug(text) if mistake is None else _Mistake(mistake, text)
 
 
 def _default_warnings() -> None:

@@ -1,0 +1,176 @@
+"""`python -m campaigns.fuzz`: thousands of malformed inputs; exit code 1 after a traceback, a hang or a crash."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import ROOT, commit, machine
+from benchmarks.run import report, write
+
+from campaigns.targets import TARGETS, Target
+from campaigns.verdicts import chance_of
+from isfl.errors import UserError
+from isfl.federation.codec import CodecError
+
+SECONDS = 10
+"""For one input."""
+MEMORY = 2 << 30
+"""Bytes that an input may take beyond what the process has."""
+BATCH = 50
+ENDINGS = ("accepted", "refused", "traceback", "too slow", "too large", "crash")
+GOOD = ("accepted", "refused")
+
+
+class TooLongError(BaseException):
+    """An input took too long; not an `Exception`, which the code under test may catch."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one input ended."""
+
+    number: int
+    ending: str
+    what: str
+    seconds: float
+    peak: int
+    """The largest resident memory of the process so far, in bytes."""
+
+
+def main(arguments: Sequence[str] | None = None, targets: Mapping[str, Target] = TARGETS) -> int:
+    parser = argparse.ArgumentParser(prog="python -m campaigns.fuzz", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the inputs")
+    parser.add_argument("--only", metavar="TARGETS", help=f"some of: {','.join(targets)}")
+    parser.add_argument("--seed", type=int, default=0, help="of all randomness")
+    parser.add_argument("--repeat", metavar="TARGET/NUMBER", help="give one input again, without any limit")
+    parser.add_argument("--keep", type=Path, help="directory for the files of inputs that fail")
+    parser.add_argument("--minutes", type=float, default=30.0, help="after which no further input is given")
+    parser.add_argument("--out", type=Path, default=ROOT / "results/reliability", help="where fuzz.json goes")
+    given = parser.parse_args(arguments)
+    if given.repeat:
+        name, _, number = given.repeat.partition("/")
+        with tempfile.TemporaryDirectory(prefix="isfl-fuzz-") as scratch:
+            targets[name].give(chance_of(given.seed, name, int(number)), Path(scratch))
+        return 0
+    where = {"machine": machine(), "commit": commit(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+    began, rows, missed = time.monotonic(), [], list[str]()
+    names = given.only.split(",") if given.only else list(targets)
+    for name in names:
+        count = targets[name].inputs // (10 if given.quick else 1)
+        end = began + 60 * given.minutes
+        outcomes = list(fuzz(name, targets[name], count, given.seed, given.keep, end))
+        rows.append(row_of(targets[name].title, outcomes))
+        missed += [f"{name}/{one.number}: {one.ending}: {one.what}" for one in outcomes if one.ending not in GOOD]
+        print(f"{name}: {rows[-1]}", *missed, sep="\n", file=sys.stderr, flush=True)
+    result = {"title": "Malformed inputs", "rows": rows, "missed": missed, "seconds": round(time.monotonic() - began)}
+    result = {**where, "quick": given.quick, "seed": given.seed, **result}
+    write(result, given.out / "fuzz.json")
+    print(report(result))
+    return 1 if missed else 0
+
+
+def row_of(title: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    counts = Counter(one.ending for one in outcomes)
+    return {
+        "input": title,
+        "inputs": len(outcomes),
+        **{ending: counts[ending] for ending in ENDINGS},
+        "slowest in seconds": max((one.seconds for one in outcomes), default=0.0),
+        "most memory in MB": max((one.peak for one in outcomes), default=0) >> 20,
+    }
+
+
+def fuzz(name: str, target: Target, count: int, seed: int, keep: Path | None, end: float) -> list[Outcome]:
+    """Give `count` inputs, in forked processes of a batch each; a process that dies is replaced."""
+    outcomes: list[Outcome] = []
+    target.prepare()
+    while len(outcomes) < count and time.monotonic() < end:
+        first = len(outcomes)
+        found = _forked(lambda tell: _batch(name, target, range(first, min(first + BATCH, count)), seed, keep, tell))  # noqa: B023
+        outcomes += found
+        if len(found) < min(BATCH, count - first):
+            outcomes.append(Outcome(len(outcomes), "crash", "the process died", 0.0, 0))
+    return outcomes
+
+
+Tell = Callable[[Outcome], None]
+
+
+def _forked(work: Callable[[Tell], None]) -> list[Outcome]:
+    """Do the work in a forked process and return what it told."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            silent = os.open(os.devnull, os.O_RDWR)
+            for descriptor in (0, 1, 2):
+                os.dup2(silent, descriptor)
+            with os.fdopen(writing, "w", encoding="utf-8") as stream:
+                work(lambda outcome: print(json.dumps(asdict(outcome)), file=stream, flush=True))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as stream:
+        told = [Outcome(**json.loads(line)) for line in stream]
+    os.waitpid(child, 0)
+    return told
+
+
+def _batch(name: str, target: Target, numbers: Sequence[int], seed: int, keep: Path | None, tell: Tell) -> None:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, resource.RLIM_INFINITY))
+    signal.signal(signal.SIGALRM, _too_long)
+    for number in numbers:
+        with tempfile.TemporaryDirectory(prefix="isfl-fuzz-", ignore_cleanup_errors=True) as scratch:
+            outcome = _given(name, target, number, seed, Path(scratch))
+            tell(outcome)
+            if keep is not None and outcome.ending not in GOOD:
+                shutil.copytree(scratch, keep / f"{name}-{number}", dirs_exist_ok=True)
+
+
+def _too_long(number: int, frame: object) -> None:
+    raise TooLongError
+
+
+def _given(name: str, target: Target, number: int, seed: int, scratch: Path) -> Outcome:
+    """Give one input and return how it ended."""
+    began, ending, what = time.monotonic(), "accepted", ""
+    signal.alarm(SECONDS)
+    try:
+        target.give(chance_of(seed, name, number), scratch)
+    except (UserError, CodecError) as error:
+        ending, what = "refused", str(error)
+        if "\n" in what.strip():
+            ending = "traceback"
+        elif what.startswith("not enough memory"):
+            ending = "too large"
+    except TooLongError:
+        ending, what = "too slow", traceback.format_exc()[-1500:]
+    except MemoryError:
+        ending, what = "too large", traceback.format_exc()[-1500:]
+    except BaseException:
+        ending, what = "traceback", traceback.format_exc()[-1500:]
+    finally:
+        signal.alarm(0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return Outcome(number, ending, what if ending not in GOOD else "", time.monotonic() - began, peak)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Flower messages with wrong types, sizes and numbers, doubled and replayed, for the client app and the server."""
+
+from __future__ import annotations
+
+import copy
+import random
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from tests.grids import MEASURED_AT_CLIENT, Federation, config_of, engine_of, federation_of
+
+from campaigns.mutations import changed_bytes
+from isfl.engines.flower.client import PROBLEM, client_app
+from isfl.engines.flower.messages import read
+from isfl.engines.flower.node import simulated_node
+from isfl.errors import UserError
+from isfl.federation import run_round, start
+from isfl.federation.evaluation import Score
+from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport
+
+KINDS: dict[str, type] = {
+    "query": ClientProfile,
+    "train": ClientUpdate,
+    "train.renew": RenewalReport,
+    "evaluate": Score,
+}
+NUMBERS: tuple[Any, ...] = (
+    *(
+        0,
+        -1,
+        7,
+        2**62,
+        -(2**62),
+        1.5,
+        float("nan"),
+        float("inf"),
+        1e308,
+        -1e308,
+        True,
+        "",
+        "isfl",
+        "x" * 3000,
+        b"\x00\xff",
+    ),
+    *(
+        [],
+        [0],
+        [1.5] * 4,
+        [float("nan")] * 4,
+        [1e308] * 4,
+        [-1.0] * 4,
+        [0.1] * 100_000,
+        ["a"],
+        [b""],
+        [True],
+        "{}",
+        "[" * 3000,
+    ),
+)
+TYPES = ("float32", "float64", "int8", "object", "nonsense", "<U5", "")
+SHAPES = ((), (0,), (1,), (3, 3), (2**40,), (-1,), (1,) * 70)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The messages of a small run and their replies, by kind of message."""
+
+    sent: list[Message]
+    replies: list[tuple[str, RecordDict]]
+    state: Path
+    """The states of its clients after the run."""
+
+
+@cache
+def recorded() -> Recorded:
+    """Run two rounds in this process and keep what went over the wire."""
+    sent: list[Message] = []
+    replies: list[tuple[str, RecordDict]] = []
+
+    def listen(client: int, message: Message, reply: Message) -> Message:
+        sent.append(message)
+        replies.append((message.metadata.message_type, copy.deepcopy(reply.content)))
+        return reply
+
+    state = Path(tempfile.mkdtemp(prefix="isfl-fuzz-nodes-"))
+    config = config_of(MEASURED_AT_CLIENT, target={"kind": "uniform"}, training={"rounds": 2})
+    engine = engine_of(config, federation_of(state, meddle=listen), state)
+    federated = start(config, engine)
+    for _ in range(2):
+        federated, _report = run_round(federated, config, engine)
+    return Recorded(sent, replies, state)
+
+
+def changed_records(records: RecordDict, chance: random.Random) -> RecordDict:
+    """Change some records of a message, as a hostile or broken sender may."""
+    changed = copy.deepcopy(records)
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        name = chance.choice(list(changed) or ["values"])
+        match chance.randrange(8):
+            case 0:
+                changed.pop(name, None)
+            case 1:
+                changed[chance.choice((*changed, "other", ""))] = changed.pop(name, ConfigRecord())
+            case 2:
+                changed[name] = chance.choice((ConfigRecord(), MetricRecord({"a": 1}), ArrayRecord()))
+            case _:
+                _change(changed.get(name), chance)
+    return changed
+
+
+def _change(record: Any, chance: random.Random) -> None:
+    if isinstance(record, ConfigRecord):
+        key = chance.choice([*record, "other"])
+        if chance.random() < 0.2:
+            record.pop(key, None)
+        else:
+            record[key] = chance.choice(NUMBERS)
+    elif isinstance(record, ArrayRecord) and record:
+        key = chance.choice(list(record))
+        record[key] = _other_array(record[key], chance)
+        if chance.random() < 0.1:
+            record["intruder"] = record[key]
+
+
+def _other_array(array: Array, chance: random.Random) -> Array:
+    match chance.randrange(5):
+        case 0:
+            return Array(array.dtype, array.shape, array.stype, changed_bytes(array.data, chance))
+        case 1:
+            return Array(chance.choice(TYPES), chance.choice(SHAPES), array.stype, array.data)
+        case 2:
+            return Array(array.dtype, array.shape, chance.choice(("", "numpy.ndarray", "pickle")), array.data)
+        case 3:
+            numbers = array.numpy().copy()
+            numbers.reshape(-1)[: chance.randint(0, 9)] = (
+                chance.choice((0, 1)) if numbers.dtype.kind in "iub" else np.nan
+            )
+            return Array(numbers)
+        case _:
+            return Array(np.zeros(chance.choice(((), (0,), (3,), (1000, 1000))), chance.choice((np.float32, np.int64))))
+
+
+def to_client(chance: random.Random, scratch: Path) -> None:
+    """Give a changed message to the client app: it has to answer, with a result or with a reason."""
+    message = copy.copy(chance.choice(recorded().sent))
+    message.__dict__["_content"] = changed_records(message.content, chance)
+    node = simulated_node(chance.randrange(3), scratch)
+    reply = client_app(lambda context: node)(message, Context(1, 1000, {}, RecordDict(), {}))
+    problem = reply.content.get(PROBLEM)
+    if isinstance(problem, ConfigRecord):
+        raise UserError(str(problem["reason"]))
+
+
+def to_server(chance: random.Random, scratch: Path) -> None:
+    """Read a changed reply as the server does."""
+    kind, content = chance.choice(recorded().replies)
+    value = read(KINDS[kind], changed_records(content, chance))
+    if isinstance(value, str):
+        raise UserError(value)
+
+
+class Replaying(Federation):
+    """A grid that also delivers replies twice, and replies to other messages."""
+
+    def pull_messages(self, message_ids: Any) -> Any:
+        found = list(super().pull_messages(message_ids))
+        earlier = getattr(self, "earlier", [])
+        self.earlier = [*earlier, *found][-6:]
+        return [*earlier[:2], *found, *found]
+
+
+def whole_round(chance: random.Random, scratch: Path) -> None:
+    """Run two rounds in which one client's replies are changed: they finish, and only that client is refused."""
+    config = config_of(chance.choice(("isfl", "fedavg", "moon")), training={"rounds": 2})
+
+    def meddle(client: int, message: Message, reply: Message) -> Message:
+        if client == 1 and message.metadata.message_type != "query":
+            reply.__dict__["_content"] = changed_records(reply.content, chance)
+        return reply
+
+    grid = Replaying(federation_of(scratch).nodes, meddle)
+    engine = engine_of(config, grid)
+    state = start(config, engine)
+    for _ in range(2):
+        state, report = run_round(state, config, engine)
+        assert set(report.refused) <= {1}, report.refused
+    assert all(bool(value.isfinite().all()) for value in state.model.values())
+    if report.refused:
+        raise UserError(next(iter(report.refused.values())))
