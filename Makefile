@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
 
-.PHONY: demo test lint bench docs install clean
+.PHONY: demo test lint bench chaos fuzz docs install clean
 
 demo: install  ## four schemes on the embedded data: a table, a picture, run directories
 	$(BIN)/isfl demo --out runs/demo
@@ -19,6 +19,12 @@ lint: install
 
 bench: install  ## speed and memory against peers, with bars; QUICK=1 for ten minutes
 	$(BIN)/python -m benchmarks.run $(if $(QUICK),--quick) $(BENCH)
+
+chaos: install  ## hundreds of kills, full disks and damaged files, half an hour; QUICK=1 for three minutes
+	$(BIN)/python -m campaigns.run $(if $(QUICK),--quick) $(CHAOS)
+
+fuzz: install  ## 10,000 malformed inputs, at most half an hour; QUICK=1 for a tenth of them
+	$(BIN)/python -m campaigns.fuzz $(if $(QUICK),--quick) $(FUZZ)
 
 docs: install  ## the site of the documents (quiet would hide the warnings that strict counts)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

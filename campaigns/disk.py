@@ -7,11 +7,12 @@ import errno
 import os
 import random
 import resource
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from campaigns.children import Ending, command
-from campaigns.operations import Operation, count_operations, on_operation
+from campaigns.operations import Operation, count_operations, on_operation, spread
 from campaigns.reference import Reference, arguments_of, compared, reference, resumed
 from campaigns.verdicts import Judged, Verdict
 
@@ -24,7 +25,7 @@ NEW_USER, NEW_MOUNTS, REMOUNT = 0x10000000, 0x00020000, 0x20
 def fails_at_operation(number: int, chance: random.Random, scratch: Path) -> Judged:
     """Let one file operation, and all after it, fail as on a full disk; then make room and resume."""
     known, total = reference(scratch.parent), count_operations(reference(scratch.parent))
-    place = number % total  # as many tries as there are operations reach every one
+    place = spread(number, total)
 
     def fail(count: int, operation: Operation) -> None:
         if count >= place and operation.name not in ("os.remove", "os.rmdir"):
@@ -101,14 +102,15 @@ def _check(result: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def can_mount() -> bool:
-    """Return whether this system lets a user mount a file system of his own."""
+def why_no_mount() -> str | None:
+    """Return why a user cannot mount a file system of his own here; None if he can."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            _mounted(Path("/mnt"), 4096)
+            _mounted(Path(tempfile.gettempdir()), 4096)
             code = 0
         finally:
             os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    allowed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return None if allowed else "this system lets no user mount a file system"

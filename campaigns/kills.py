@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from campaigns.children import command
-from campaigns.operations import Operation, count_operations, on_operation
+from campaigns.operations import Operation, count_operations, on_operation, spread
 from campaigns.reference import arguments_of, begun, reference, resumed
 from campaigns.verdicts import Judged, Verdict
 
@@ -52,7 +52,7 @@ def killed_in_operation(number: int, chance: random.Random, scratch: Path) -> Ju
     """Kill the run at one of its file operations; of a write, half of the new bytes are on disk."""
     known, run = reference(scratch.parent), scratch / "run"
     total = count_operations(known)
-    place = number % total  # as many tries as there are operations reach every one
+    place = spread(number, total)
     what = f"killed at file operation {place + 1} of {total}"
     safe: dict[int, int] = {}
 

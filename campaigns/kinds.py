@@ -13,12 +13,12 @@ LOCAL: Mapping[str, Kind] = {
     "kill-workers": Kind("SIGKILL at a random time, two workers", 25, 2, partial(kills.killed_at_random, 2, False)),
     "kill-all": Kind("SIGKILL of the run and its workers", 15, 2, partial(kills.killed_at_random, 2, True)),
     "kill-one": Kind("SIGKILL of one worker", 20, 2, kills.worker_killed),
-    "kill-in-write": Kind("SIGKILL in every file operation, half written", 160, 6, kills.killed_in_operation),
-    "no-space": Kind("disk full at every file operation", 160, 6, disk.fails_at_operation),
+    "kill-in-write": Kind("SIGKILL in every file operation, half written", 160, 6, kills.killed_in_operation, 3.0),
+    "no-space": Kind("disk full at every file operation", 160, 6, disk.fails_at_operation, 3.0),
     "file-limit": Kind("disk full in the middle of a write", 40, 3, disk.limited_files),
-    "small-disk": Kind("file system of 16 to 320 kB", 20, 2, disk.small_file_system),
+    "small-disk": Kind("file system of 16 to 320 kB", 20, 2, disk.small_file_system, why_not=disk.why_no_mount),
     "damage": Kind(
-        "stopped run: file cut, emptied, removed, bit flipped", 120, 12, partial(damage.run_directory, False)
+        "stopped run: file cut, emptied, removed, bit flipped", 120, 12, partial(damage.run_directory, False), 2.0
     ),
     "damage-finished": Kind("finished run: the same", 80, 8, partial(damage.run_directory, True)),
     "damage-cache": Kind("cached data set: the same", 100, 20, damage.cached_data),
@@ -30,7 +30,7 @@ LOCAL: Mapping[str, Kind] = {
 
 DEPLOYED: Mapping[str, Kind] = {
     "deployed": Kind(
-        "SIGKILL of server app, client app, SuperLink, SuperNode", 8, 1, deployed.killed, 900.0, deployed.down
+        "SIGKILL of server app, client app, SuperLink, SuperNode", 8, 1, deployed.killed, 22.0, finish=deployed.down
     ),
 }
 

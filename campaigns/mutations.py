@@ -27,7 +27,17 @@ WORDS = (
         "\t",
         ";;",
     ),
-    *("x" * 3000, "[" * 300, "{a=" * 100, "9" * 5000, "1979-05-27", "module:function", "../../..", "/dev/null"),
+    *(
+        "x" * 3000,
+        "[" * 300,
+        "[" * 5000,
+        "{a=" * 100,
+        "9" * 5000,
+        "1979-05-27",
+        "module:function",
+        "../../..",
+        "/dev/null",
+    ),
 )
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 7, 2.5, float("nan"), float("inf"), -float("inf"), 1e308, 10**30, -(2**63), 2**63),
@@ -105,7 +115,7 @@ def changed_tree(tree: Any, chance: random.Random, values: Sequence[Any] = VALUE
     tree = copy.deepcopy(tree)
     for _ in range(chance.choice((1, 1, 2, 4))):
         act, holder = _somewhere(tree, chance), chance.choice(values)
-        act(copy.deepcopy(holder) if chance.random() < 0.97 else _deep(chance.choice((50, 400, 5000))))
+        act(copy.deepcopy(holder) if chance.random() < 0.97 else _deep(chance.choice((50, 400))))
     return tree
 
 

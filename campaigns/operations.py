@@ -54,6 +54,12 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
     return bool(flags & WRITING) if mode is None else mode != "r" and not str(mode).startswith("rb")
 
 
+def spread(number: int, total: int) -> int:
+    """Return an operation for a try: as many tries as there are operations reach each once, a few are spread out."""
+    step = next(step for step in (61, 67, 71) if total % step)
+    return number * step % total
+
+
 @cache
 def count_operations(known: Reference) -> int:
     """Return the number of operations of an undisturbed run."""

@@ -47,8 +47,10 @@ class Kind:
     quick: int
     """The number of tries with `--quick`."""
     attempt: Callable[[int, random.Random, Path], Judged]
-    seconds: float = 300.0
-    """After which no further try begins."""
+    weight: float = 1.0
+    """Its share of the time, beside the other kinds."""
+    why_not: Callable[[], str | None] = lambda: None
+    """Returns why there can be no try on this system; None if there can."""
     finish: Callable[[Path], None] = lambda scratch: None
     """Called after the last try."""
 

@@ -21,7 +21,10 @@ def cache_directory() -> Path:
 
 def read_object(file: Path) -> dict[str, Any]:
     """Return the JSON object in a file; `ValueError` for anything else."""
-    content = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{file.name} is nested too deep") from None
     if not isinstance(content, dict):
         raise ValueError(f"{file.name} holds no JSON object")
     return content

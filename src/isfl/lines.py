@@ -94,7 +94,7 @@ def _fits(key: str, value: Any) -> bool:
     if key in _TABLES:
         return isinstance(value, dict) and all(v is None or _is_number(v) or _is_vector(v) for v in value.values())
     if key in _BY_CLIENT:
-        return isinstance(value, dict) and all(k.isdecimal() and _is_vector(v) for k, v in value.items())
+        return isinstance(value, dict) and all(k.isdecimal() and _is_vector(v, 0.0) for k, v in value.items())
     if key == "refused":
         return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
     return True
@@ -107,8 +107,8 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _is_vector(value: Any) -> bool:
-    return isinstance(value, list) and all(item is None or _is_number(item) for item in value)
+def _is_vector(value: Any, least: float = -math.inf) -> bool:
+    return isinstance(value, list) and all(item is None or (_is_number(item) and item >= least) for item in value)
 
 
 def read_lines(file: Path) -> list[Line]:

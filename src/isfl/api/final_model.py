@@ -7,6 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from isfl import layout
 from isfl.data import load
 from isfl.errors import UserError
 from isfl.experiment.directory import RunDirectory
@@ -27,7 +28,7 @@ def final_model(directory: RunDirectory, config: Config, given: AnyModel | None 
     # The layers and the memory format of torch itself: a user's tools need not know ours, which are for training.
     plain = config.model_copy(update={"training": config.training.model_copy(update={"convolutions": "torch"})})
     shape = tuple(example_inputs(directory, config).shape[1:])
-    model = prepared(model_of(plain, shape, len(directory.split["class_names"]), given), plain)
+    model = prepared(model_of(plain, shape, len(directory.class_names), given), plain)
     try:
         model.load_state_dict(load_file(directory.model))
     except (OSError, SafetensorError, RuntimeError) as error:  # cut short, or of other layers
@@ -41,5 +42,8 @@ def example_inputs(directory: RunDirectory, config: Config) -> Tensor:
     """Return a batch of two inputs of zeros, with the shape and type that the model takes."""
     described = directory.split
     if "input_dtype" in described:
-        return torch.zeros(2, *described["input_shape"], dtype=getattr(torch, described["input_dtype"]))
+        try:
+            return torch.zeros(2, *described["input_shape"], dtype=getattr(torch, described["input_dtype"]))
+        except (KeyError, TypeError, AttributeError, RuntimeError):
+            raise UserError(f"{directory.path}: {layout.SPLIT} does not say the inputs' shape and type") from None
     return torch.zeros_like(load(config.data).test.batch(slice(0, 2))[0])  # a run of an earlier version

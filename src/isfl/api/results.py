@@ -146,7 +146,7 @@ class Run(Results):
 
     def __repr__(self) -> str:
         config, records = self.config, self.records
-        known = [record["accuracy_standard"] for record in records if record["accuracy_standard"] is not None]
+        known = [value for record in records if (value := record.get("accuracy_standard")) is not None]
         accuracy = f", D_S {100 * known[-1]:.1f} %" if known else ""
         rounds = f"{len(records)} of {config.training.rounds} rounds"
         return f"<Run {str(self.path)!r}: {config.scheme.name}, seed {config.seed}, {rounds}{accuracy}>"
@@ -182,8 +182,12 @@ class Run(Results):
         The keys are `round`, `client`, `class`, `class_name`, `probability` and `lipschitz`. `None` stands for what
         was not measured.
         """
-        names = self._directory.split["class_names"]
-        return [record for line in _read(self._probabilities) for record in _probability_records(line, names)]
+        names = self._directory.class_names
+        try:
+            return [record for line in _read(self._probabilities) for record in _probability_records(line, names)]
+        except (LookupError, TypeError, AttributeError):
+            file = self.path / layout.PROBABILITIES
+            raise UserError(f"{file}: does not fit the {len(names)} classes of {layout.SPLIT}; restore it") from None
 
     def model(self, model: AnyModel | None = None) -> nn.Module:
         """Build the model of the configuration and load the final weights into it.

@@ -133,7 +133,7 @@ def planned_cells(out: Path, *, wanted: bool = False) -> tuple[dict[str, Any], l
             for row in plan["cells"]
             if row["wanted"] or not wanted
         ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read ({error})") from None
     if not cells:
         raise UserError(f"{file}: plans no cells; start again in another directory")

@@ -107,6 +107,13 @@ class RunDirectory:
             raise UserError(f"{self.path / layout.SPLIT}: cannot be read ({error}); put it back") from None
 
     @property
+    def class_names(self) -> list[str]:
+        names = self.split.get("class_names")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{self.path / layout.SPLIT}: class_names is not a list of names; put the file back")
+        return names
+
+    @property
     def environment(self) -> dict[str, Any]:
         """What `environment` returned when the run was created, and its engine."""
         return read_object(self.path / layout.ENVIRONMENT)

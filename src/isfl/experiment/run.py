@@ -153,7 +153,7 @@ def _run_rounds(
 
 
 def _refuse_other_data(directory: RunDirectory, problem: Problem) -> None:
-    if directory.split["sha256"] != _digest_of_data(problem):
+    if directory.split.get("sha256") != _digest_of_data(problem):
         raise UserError(
             f"{directory.path}: the data is not what it was when the run began; put it back, or start a new run"
         )

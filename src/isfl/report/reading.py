@@ -236,7 +236,7 @@ def _object(file: Path, problems: list[str]) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         problems.append(f"{file.name} is missing")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(f"{file.name} cannot be read ({error})")
     else:
         if isinstance(content, dict):

@@ -1,0 +1,111 @@
+"""Inputs that once gave a traceback, or an error of several lines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isfl import Run, layout
+from isfl.cli import main
+from isfl.errors import UserError
+from isfl.experiment.cells import planned_cells
+from isfl.experiment.submission import _flwr
+from isfl.files import read_object
+from isfl.lines import read_lines
+from isfl.problem.config import config_from
+from isfl.report.page import write_report
+from tests.directories import written_run
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_a_value_that_is_nested_deep_is_refused_in_one_short_line() -> None:
+    with pytest.raises(UserError, match=r"^c: seed: found \[\[") as refused:
+        config_from({"seed": nested(3000)}, "c")
+    assert len(str(refused.value)) < 300
+    with pytest.raises(UserError) as refused:
+        config_from({"seed": "x" * 5000}, "c")
+    assert len(str(refused.value)) < 400
+
+
+def test_an_argument_of_two_lines_is_an_error_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(SystemExit) as ending:
+        main(["diagnose", str(tmp_path / "c.csv"), "--target", "0.5,\n"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ending.value.code == 2 and line.startswith("error: --target 0.5,")
+
+
+@pytest.mark.parametrize("name", [layout.PLAN, layout.SPLIT])
+def test_a_file_that_is_nested_too_deep_cannot_be_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="nested too deep"):
+        read_object(tmp_path / name)
+    with pytest.raises(UserError, match=r"cannot be read|not a run directory"):
+        planned_cells(tmp_path) if name == layout.PLAN else Run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lipschitz": {"0": [{}, 1.0]}},
+        {"lipschitz": {"x": [1.0]}},
+        {"lipschitz": {"0": [-1.0]}},
+        {"probabilities": {"0": 5}},
+        {"accuracy_standard": [0.5]},
+        {"recall": {"a": 1}},
+        {"train_loss": 10**400},
+        {"confusion": [1, 2]},
+        {"seconds": {"wall": "long"}},
+        {"refused": {"0": None}},
+    ],
+    ids=json.dumps,
+)
+def test_a_line_with_values_of_another_kind_is_damaged(change: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(json.dumps({"round": 1, "accuracy_standard": 0.5, "recall": [0.5, None]}) + "\n")
+    assert len(read_lines(file)) == 1
+    with file.open("a") as stream:
+        stream.write(json.dumps({"round": 2, **change}) + "\n")
+    assert len(read_lines(file)) == 1
+
+
+def test_a_report_of_a_run_with_wrong_lipschitz_values_says_so(tmp_path: Path) -> None:
+    path = written_run(tmp_path / "run", 2, 4, rounds=2)
+    file = path / layout.PROBABILITIES
+    first, second = (json.loads(line) for line in file.read_text().splitlines())
+    first["lipschitz"]["0"][0] = {}
+    file.write_text(json.dumps(first) + "\n" + json.dumps(second) + "\n")
+    write_report([path], tmp_path / "report.html")
+    assert "probabilities.jsonl: line 1 is damaged" in (tmp_path / "report.html").read_text()
+
+
+def test_a_round_without_its_accuracy_can_be_shown(tmp_path: Path) -> None:
+    path = written_run(tmp_path / "run", 2, 4, rounds=1)
+    (path / layout.METRICS).write_text('{"round": 1}\n')
+    assert "1 of 1 rounds>" in repr(Run(path))
+
+
+@pytest.mark.parametrize("names", [None, ["a"], [1, 2, 3, 4], "abcd"])
+def test_probabilities_that_do_not_fit_the_classes_are_refused(names: Any, tmp_path: Path) -> None:
+    path = written_run(tmp_path / "run", 2, 4, rounds=1)
+    split = json.loads((path / layout.SPLIT).read_text())
+    (path / layout.SPLIT).write_text(json.dumps({**split, "class_names": names}))
+    with pytest.raises(UserError, match=r"class_names is not a list|does not fit the 1 classes"):
+        _ = Run(path).probabilities
+
+
+def test_an_error_of_flower_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.CompletedProcess([], 1, "Using SuperLink: x\n\nConnection is unavailable.\n", "")
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: done)
+    with pytest.raises(UserError, match=r"^flwr list: Using SuperLink: x Connection is unavailable\.$"):
+        _flwr("list", home=None)
