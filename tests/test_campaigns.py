@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ INPUTS = {"configuration": 60, "command": 20, "counts": 20, "npz": 40, "picture"
 
 
 @pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the undisturbed run is, for all kinds."""
     return tmp_path_factory.mktemp("campaign")
 
