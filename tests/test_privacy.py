@@ -16,6 +16,8 @@ import torch
 from isfl import layout
 from isfl.errors import UserError
 from isfl.experiment.run import LocalHost, run
+from isfl.federation.client import introduce, train_client
+from isfl.federation.preparation import prepared
 from isfl.federation.privacy import (
     Privacy,
     clipped_difference,
@@ -25,8 +27,9 @@ from isfl.federation.privacy import (
     privacy_noise,
     spent_epsilon,
 )
-from isfl.federation.values import ClientUpdate, Weights
+from isfl.federation.values import ClientMemory, ClientUpdate, TrainTask, Weights, state_of
 from isfl.problem.config import Config, config_from
+from isfl.problem.problem import prepare
 
 QUIET = Privacy.model_construct(clip=0.5, noise=1e-12)
 """Clipping alone; a configuration must have some noise."""
@@ -177,6 +180,22 @@ def test_a_run_records_epsilon_and_does_not_depend_on_the_number_of_processes(at
     assert [line["epsilon"] for line in lines] == [gaussian_epsilon(1.0, 1e-5, n) for n in (1, 2)]
     assert all((line["train_loss"] is None) == (at == "client") for line in lines)
     assert not any(line["refused"] for line in lines)
+
+
+def test_a_client_that_protects_itself_sends_neither_counts_nor_loss_nor_its_model() -> None:
+    """What crosses the wire, for every rule that a client can draw by without the server."""
+    for scheme in ("fedavg", "tempered", "calibrated", "shrunk"):
+        settings = config(scheme={"name": scheme}, privacy={"at": "client"})
+        problem = prepare(settings)
+        data, model = problem.clients[0], prepared(problem.model, settings)
+        profile = introduce(0, data, settings, np.random.default_rng(0))
+        assert profile.class_counts is None and profile.num_samples == len(data)
+        task = TrainTask(1, 0, state_of(model), np.full(10, 0.1))
+        sent, _ = train_client(model, task, data, settings, ClientMemory())
+        assert sent.train_loss is None and sent.gradient_norm is None and sent.gradient_variance is None
+        trained = state_of(model)
+        assert all(not torch.equal(sent.model[name], trained[name]) for name in trained)
+        assert norm(difference(sent.model, task.model)) > 10 * norm(difference(trained, task.model)), "mostly noise"
 
 
 def test_without_privacy_there_is_no_epsilon(tmp_path: Path) -> None:
