@@ -2,8 +2,8 @@
 death.
 
 With a `final_temperature` the way between the two is a schedule. From balance to the local mix over the rounds is the
-idea of imbalanced weight decay sampling: Tang et al., "Data Resampling for Federated Learning with Non-IID Labels",
-2021. The schedule here is ours: linear in the temperature.
+idea of imbalanced weight decay sampling: Tang, Hu, Shi, Cheung, Jin, Ren, Chu, "Data Resampling for Federated Learning
+with Non-IID Labels", FTL workshop at IJCAI 2021. The schedule here is ours: linear in the temperature.
 """
 
 from __future__ import annotations
