@@ -93,9 +93,9 @@ def node(
     """Serve a SuperNode that runs only apps signed by a key in trusted.yaml."""
     require_flower()
     _require_linux()
-    from isfl.engines.flower.supernode import serve_supernode
+    from isfl.engines.flower.supernode import security_in, serve_supernode
 
-    serve_supernode(directory.absolute(), superlink, node_config)
+    serve_supernode(superlink, node_config, security_in(directory))
 
 
 @app.command()

@@ -40,6 +40,8 @@ DEFAULTS: dict[str, Any] = {
 }
 """The run configuration that can be overridden; what is empty or 0 is left to `config`."""
 
+MODULE = "isfl.flower"
+"""Where Flower finds the app: `server` and `client`."""
 SIGNING_KEY, SIGNATURES, TRUSTED = "app.key", "apps.json", "trusted.yaml"
 
 
@@ -57,8 +59,8 @@ dependencies = ["isfl[flower]"]
 publisher = "isfl"
 
 [tool.flwr.app.components]
-serverapp = "isfl.flower:server"
-clientapp = "isfl.flower:client"
+serverapp = "{MODULE}:server"
+clientapp = "{MODULE}:client"
 
 [tool.flwr.app.config]
 {settings}

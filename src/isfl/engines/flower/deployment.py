@@ -8,6 +8,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Deployment:
     clients: int
     secure: bool
     port: int
-    """Port of the SuperLink; SuperNode k has `port + 1 + k`."""
+    """Port of the SuperLink."""
     data: tuple[str, ...] = ()
     """One data reference per client, if clients have their own data."""
     allow_code: tuple[str, ...] = ()
@@ -56,7 +57,7 @@ def up(
     allow_code: Sequence[str] = (),
     seconds: float = UP_SECONDS,
 ) -> Deployment:
-    """Start the processes that are not running; create certificates and keys and choose ports on the first call.
+    """Start the processes that are not running; create certificates and keys and choose a port on the first call.
 
     `data` has one data reference per client, if clients have their own data. Then, and if `secure`, the nodes run only
     the named code in `allow_code`.
@@ -129,7 +130,7 @@ def _settled(directory: Path, clients: int, secure: bool, data: Sequence[str], a
         return Deployment(directory, clients, secure, known["port"], tuple(known["data"]), tuple(known["allow_code"]))
     if directory.exists() and any(directory.iterdir()):
         raise UserError(f"{directory}: exists and is not a deployment; give an empty --dir")
-    port = _free_ports(clients + 1, directory)
+    port = _free_port(directory)
     deployment = Deployment(directory, clients, secure, port, tuple(data), tuple(allow_code))
     for k in range(clients):
         (directory / f"node-{k}" / "state").mkdir(parents=True, mode=0o700)
@@ -176,11 +177,9 @@ def _supernode(deployment: Deployment, k: int) -> list[str]:
         config += f' data="{deployment.data[k]}"'
     if deployment.data or deployment.secure:
         config += f' allow-code="{" ".join(deployment.allow_code)}"'
-    common = ["--superlink", deployment.address, "--node-config", config]
     if deployment.secure:
-        return [*ISFL, "node", "--dir", str(own), *common]
-    address = ["--host", LOOPBACK, "--port", str(deployment.port + 1 + k)]
-    return ["flower-supernode", "--insecure", *address, *common]
+        return [*ISFL, "node", "--dir", str(own), "--superlink", deployment.address, "--node-config", config]
+    return [sys.executable, "-m", "isfl.engines.flower.supernode", deployment.address, config]
 
 
 def _register(deployment: Deployment, tell: Callable[[str], None]) -> None:
@@ -240,24 +239,15 @@ def control(deployment: Deployment) -> Control:
     return Control(deployment.address, authority, stored_token(deployment.directory / FLOWER_HOME, deployment.address))
 
 
-def _free_ports(count: int, directory: Path) -> int:
-    """Return the first of `count` free ports in a row.
+def _free_port(directory: Path) -> int:
+    """Return a free port.
 
     The search starts at a port that depends on the directory, so that federations created at the same time do not
-    choose the same ports.
+    choose the same port.
     """
     begin = 18000 + zlib.crc32(str(directory.absolute()).encode()) % 8000
-    for first in range(begin, 30000, count):
-        with_probe = []
-        try:
-            for port in range(first, first + count):
-                probe = socket.socket()
-                with_probe.append(probe)
-                probe.bind((LOOPBACK, port))
-        except OSError:
-            continue
-        finally:
-            for probe in with_probe:
-                probe.close()
-        return first
-    raise UserError(f"no {count} free ports in a row on {LOOPBACK}")
+    for port in range(begin, 30000):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
+    raise UserError(f"no free port on {LOOPBACK}")

@@ -6,36 +6,48 @@ tasks without a secret, so that every process that reaches the port could take t
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import threading
 import time
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from logging import ERROR
 from pathlib import Path
 
 import httpx
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore import log
-from flwr.supercore.constant import TASK_TYPE_TO_APPIO_API_ADDRESS_ARG, TASK_TYPE_TO_COMMAND, TaskType
+from flwr.supercore.constant import TaskType
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from isfl.engines.flower.processes import program
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 PROTECTED = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 
-@dataclass(frozen=True)
-class Executor:
+class Executor(ABC):
     """Takes tasks of one kind from the Runtime API at `address`, which knows `secret` too."""
 
     kind: TaskType
-    address: str
-    secret: bytes
-    root_certificates: str | None = None
+
+    def __init__(self, address: str, secret: bytes, root_certificates: Path | None = None) -> None:
+        self.address, self.secret, self.root_certificates = address, secret, root_certificates
+
+    @abstractmethod
+    def launch(self, token: str) -> None:
+        """Start the app's process for the task with this token."""
+
+    @property
+    def options(self) -> list[str]:
+        """Options of the app's process, without its token."""
+        authority = self.root_certificates
+        trust = ["--insecure"] if authority is None else ["--root-certificates", str(authority)]
+        return ["--runtime-api-address", self.address, *trust]
 
     def start(self) -> None:
         """Take tasks in a thread, as long as this process lives."""
@@ -47,7 +59,7 @@ class Executor:
             try:
                 found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[self.kind]))
                 if found.HasField("task") and found.token:
-                    self._launch(found.token)
+                    self.launch(found.token)
                 time.sleep(POLL_SECONDS)
             except httpx.RequestError:  # the server is not up yet
                 time.sleep(RETRY_SECONDS)
@@ -56,36 +68,52 @@ class Executor:
                 time.sleep(RETRY_SECONDS)
 
     def _client(self) -> RuntimeHttpClient:
-        certificates = None if self.root_certificates is None else Path(self.root_certificates).read_bytes()
         return RuntimeHttpClient.from_server_address(
             server_address=self.address,
-            insecure=certificates is None,
-            root_certificates=certificates,
+            insecure=self.root_certificates is None,
+            root_certificates=None if self.root_certificates is None else self.root_certificates.read_bytes(),
             interceptors=[
                 RuntimeVersionHttpInterceptor(component_name="SuperExec"),
                 SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=PROTECTED),
             ],
         )
 
-    def _launch(self, token: str) -> None:
-        """Start the app's process; the token is in a file without a name, which only that process inherits."""
-        held = os.memfd_create("token")
+
+class ServerExecutor(Executor):
+    """Starts a new process for the server app of every run."""
+
+    kind = TaskType.SERVER_APP
+
+    def launch(self, token: str) -> None:
+        held = os.memfd_create("token")  # a file without a name, which only the new process inherits
         try:
             os.write(held, token.encode())
-            trust = (
-                ["--insecure"] if self.root_certificates is None else ["--root-certificates", self.root_certificates]
-            )
-            command = [
-                program(TASK_TYPE_TO_COMMAND[self.kind]),
-                TASK_TYPE_TO_APPIO_API_ADDRESS_ARG[self.kind],
-                self.address,
-                "--token-file",
-                f"/proc/self/fd/{held}",
-                "--parent-pid",
-                str(os.getpid()),
-                *trust,
-            ]
-            quiet = subprocess.DEVNULL if self.kind is TaskType.SERVER_APP else None  # its log goes to the SuperLink
-            subprocess.Popen(command, pass_fds=[held], stdin=subprocess.DEVNULL, stdout=quiet, stderr=quiet)
+            given = ["--token-file", f"/proc/self/fd/{held}", "--parent-pid", str(os.getpid())]
+            quiet = subprocess.DEVNULL  # its log goes to the SuperLink
+            command = [program("flwr-serverapp"), *self.options, *given]
+            subprocess.Popen(command, pass_fds=[held], stdin=quiet, stdout=quiet, stderr=quiet)
         finally:
             os.close(held)
+
+
+class ClientExecutor(Executor):
+    """Starts a copy of a warm process (`warm.py`) for the client app of every message."""
+
+    kind = TaskType.CLIENT_APP
+
+    def __init__(self, address: str, secret: bytes) -> None:
+        super().__init__(address, secret)
+        self._warm = self._started()
+
+    def launch(self, token: str) -> None:
+        if self._warm.poll() is not None:
+            self._warm = self._started()
+        assert self._warm.stdin is not None
+        self._warm.stdin.write(json.dumps({"options": self.options, "token": token}).encode() + b"\n")
+        self._warm.stdin.flush()
+
+    @staticmethod
+    def _started() -> subprocess.Popen[bytes]:
+        """Start the warm process; the last argument only shows in the list of processes."""
+        command = [sys.executable, "-m", "isfl.engines.flower.warm", "flwr-clientapp"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE)

@@ -17,7 +17,6 @@ from fastapi import HTTPException
 from flwr.common.constant import ISOLATION_MODE_PROCESS, TRANSPORT_TYPE_GRPC_RERE
 from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
 from flwr.supercore.address import resolve_bind_address
-from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig
@@ -25,7 +24,7 @@ from flwr.superlink.main import create_app
 
 from isfl.engines.flower.access import ACCOUNTS, TokenAccounts
 from isfl.engines.flower.apps import SIGNATURES, signatures
-from isfl.engines.flower.executor import Executor
+from isfl.engines.flower.executor import ServerExecutor
 from isfl.errors import UserError
 
 GRACE_SECONDS = 5
@@ -46,7 +45,7 @@ def serve_superlink(directory: Path, host: str, port: int) -> None:
     app = create_app(config, SuperLinkLifespan)
     app.state.linkstate_factory = SignedApps(app.state.linkstate_factory, directory / SIGNATURES)
     address = resolve_bind_address(f"{host}:{port}")
-    Executor(TaskType.SERVER_APP, address, secret, config.ssl_ca_certfile).start()
+    ServerExecutor(address, secret, directory / CERTIFICATES[0]).start()
     uvicorn.run(
         app,
         host=host,
