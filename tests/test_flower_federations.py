@@ -48,7 +48,7 @@ def test_nodes_that_fail_are_refused_and_a_killed_one_comes_back(
     finally:
         down(directory)
     refused = [line["refused"] for line in lines(out)]
-    assert "is not finite" in refused[0]["1"] and "lacks 'train_loss'" in refused[0]["2"]
+    assert "is not finite" in refused[0]["1"] and "reports a training loss of None" in refused[0]["2"]
     assert "did not answer within 30 s" in refused[0]["3"] and "0" not in refused[0]
     assert "has shape (3,)" in refused[1]["1"] and "claims 1000000000 samples" in refused[1]["2"]
     assert refused[2] == {}, "all are back"
