@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import stat
 from pathlib import Path
 
 import pytest
 from flwr.supercore.fab import Fab
 from flwr.supernode.start_client_internal import _verify_fab
 
-from isfl.engines.flower.access import ACCOUNTS, add_account, remove_account
+from isfl.cli import main
+from isfl.engines.flower.access import ACCOUNTS, CREDENTIALS, add_account, remove_account, stored_token
 from isfl.engines.flower.apps import SIGNATURES, TRUSTED, app_files, bundle, sign, signatures, trusted_entities
+from isfl.engines.flower.deployment import up
 from isfl.errors import UserError
 
 ROOT = Path(__file__).parent.parent
@@ -46,6 +50,27 @@ def test_the_file_of_accounts_does_not_reveal_tokens(tmp_path: Path) -> None:
     for directory, name, wrong in ((tmp_path, "../alice", "use letters"), (tmp_path / "x", "alice", "no such dir")):
         with pytest.raises(UserError, match=wrong):
             add_account(directory, name)
+
+
+def test_a_token_goes_from_the_server_to_the_home_of_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In files that only their owner can read."""
+    address, file = "fl.example.org:8000", tmp_path / "alice.token"
+    (tmp_path / "config.toml").write_text(f'[superlink.production]\naddress = "{address}"\n')
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    for command in (["account", "alice", "--dir", str(tmp_path)], ["login", "production", str(file)]):
+        with pytest.raises(SystemExit) as ending:
+            main(["flower", *command])
+        assert ending.value.code in (None, 0)
+    assert stored_token(tmp_path, address) == file.read_text()
+    for secret in (file, tmp_path / CREDENTIALS):
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+def test_a_secured_federation_of_an_earlier_version_is_not_started(tmp_path: Path) -> None:
+    known = {"clients": 1, "secure": True, "port": 1, "data": []}
+    (tmp_path / "deployment.json").write_text(json.dumps(known))
+    with pytest.raises(UserError, match="an earlier version made"):
+        up(tmp_path, 1, secure=True, tell=print)
 
 
 def test_every_row_of_the_security_page_names_a_test_that_exists() -> None:

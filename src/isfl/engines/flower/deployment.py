@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from isfl.engines.flower.access import add_account, log_in, stored_token
+from isfl.engines.flower.access import ACCOUNTS, add_account, log_in, stored_token
 from isfl.engines.flower.apps import TRUSTED, sign
 from isfl.engines.flower.control import Control
 from isfl.engines.flower.keys import LOOPBACK, make_certificates, make_node_key
@@ -125,6 +125,8 @@ def _settled(directory: Path, clients: int, secure: bool, data: Sequence[str], a
                 f"{directory}: has {known['clients']} clients, secure = {known['secure']}, data = {known['data']}, "
                 f"allow_code = {known['allow_code']}; give the same options, or another --dir"
             )
+        if secure and not (directory / ACCOUNTS).exists():
+            raise UserError(f"{directory}: an earlier version made this secured federation; give an empty --dir")
         if secure:
             sign(directory)  # the app of an upgraded version is another one
         return Deployment(directory, clients, secure, known["port"], tuple(known["data"]), tuple(known["allow_code"]))
