@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import importlib
 import os
@@ -116,6 +117,7 @@ def _become(arguments: Sequence[str], errors: int, fault: Callable[[], None] | N
             os.dup2(source, target)
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         warnings.resetwarnings()
+        faulthandler.disable()  # a worker without memory may abort: its parent says so in one line
         if fault is not None:
             fault()
         main(arguments)

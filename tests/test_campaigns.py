@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from campaigns import fuzz, run
 from campaigns.children import Ending
-from campaigns.kinds import LOCAL
+from campaigns.kinds import DAMAGE, DISKS, KILLS, OTHERS
 from campaigns.operations import spread
 from campaigns.targets import TARGETS, Target
 from campaigns.verdicts import GOOD, Judged, Kind, Verdict, chance_of
 
+LOCAL = {**KILLS, **DISKS, **DAMAGE, **OTHERS}
 TRIES = {"kill-in-write": 3, "no-space": 3, "damage": 4, "damage-finished": 3, "damage-cache": 4}
 """Others make one."""
 INPUTS = {"configuration": 60, "command": 20, "counts": 20, "npz": 40, "picture": 20, "to-server": 30, "round": 1}
@@ -86,9 +87,9 @@ def _malformed(chance: object, scratch: Path) -> None:
 
 def test_tracebacks_crashes_and_hangs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "SECONDS", 1)
-    outcomes = fuzz.fuzz("t", Target("t", 1, _malformed), 16, 0, None, time.monotonic() + 60)
+    outcomes = fuzz.fuzz("b", Target("b", 1, _malformed), 9, 0, None, time.monotonic() + 60)
     expected = {0: "traceback", 1: "too large", 2: "crash", 3: "too slow"}
-    drawn = [int(10 * chance_of(0, "t", number).random()) for number in range(16)]
+    drawn = [int(10 * chance_of(0, "b", number).random()) for number in range(9)]
     assert {0, 1, 2, 3} <= set(drawn)
     assert [one.ending for one in outcomes] == [expected.get(number, "accepted") for number in drawn]
 

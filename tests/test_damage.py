@@ -128,7 +128,9 @@ def test_too_little_memory_is_one_line() -> None:
     def refused() -> None:
         torch.empty(1 << 60)
 
-    for error in (MemoryError("no room"), OSError(errno.ENOMEM, "Cannot allocate memory"), _raised(refused)):
+    shared = RuntimeError("unable to resize file </torch_1> to the right size: No space left on device (28)")
+    errors = (MemoryError("no room"), OSError(errno.ENOMEM, "Cannot allocate memory"), shared, _raised(refused))
+    for error in errors:
         told = as_user_error(error)
         assert told is not None and str(told).startswith("not enough memory (") and "--jobs" in str(told)
     assert as_user_error(OSError(errno.EIO, "Input/output error")) is None

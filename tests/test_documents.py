@@ -164,6 +164,13 @@ def test_performance_tables_are_those_of_the_results(file: Path) -> None:
     assert any(section in page.read_text(encoding="utf-8") for page in publish.PAGES)
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "results/reliability").glob("*.json")), ids=lambda p: p.stem)
+def test_reliability_tables_are_those_of_the_results(file: Path) -> None:
+    publish = module_at(ROOT / "scripts/publish_reliability.py")
+    section = publish.section(json.loads(file.read_text(encoding="utf-8")), file.stem)
+    assert f"<!-- {file.stem} -->\n{section}<!-- /{file.stem} -->" in publish.PAGE.read_text(encoding="utf-8")
+
+
 def test_the_example_of_an_own_loop_runs_and_is_short() -> None:
     path = ROOT / "examples/own_loop.py"
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60

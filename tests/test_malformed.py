@@ -45,6 +45,13 @@ def test_an_argument_of_two_lines_is_an_error_of_one(tmp_path: Path, capsys: pyt
     assert ending.value.code == 2 and line.startswith("error: --target 0.5,")
 
 
+def test_a_name_that_is_too_long_for_a_file_is_one_short_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ending:
+        main(["resume", "x" * 3000])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ending.value.code == 2 and "the name is too long for a file" in line and len(line) < 120
+
+
 @pytest.mark.parametrize("name", [layout.PLAN, layout.SPLIT])
 def test_a_file_that_is_nested_too_deep_cannot_be_read(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("[" * 100_000)

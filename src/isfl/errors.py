@@ -20,6 +20,11 @@ _PACKAGE = Path(__file__).parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
 
+_NO_ROOM = (
+    *("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory", "new thread"),
+    *("unable to resize file", "unable to mmap"),  # shared memory
+)
+"""Words of torch and Python for too little memory."""
 _TOO_LITTLE_MEMORY = (
     "not enough memory ({}); use fewer --jobs or a smaller training.batch_size; isfl resume continues a run that began"
 )
@@ -47,6 +52,8 @@ def as_user_error(error: Exception) -> UserError | None:
         return error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_user(frame)]
     if not frames:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return UserError(f"{str(error.filename)[:60]}…: the name is too long for a file")
         return UserError(_TOO_LITTLE_MEMORY.format(summary(error))) if _lacks_memory(error) else None
     place = f"{frames[-1].filename}:{frames[-1].lineno}"
     mistake = UserCodeError(f"{place}: your code raised {summary(error)}", user_traceback(error))
@@ -58,8 +65,9 @@ def _lacks_memory(error: Exception) -> bool:
     """Return whether the system refused memory: torch says so in words, others in their own ways."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    words = ("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory", "new thread")
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in str(error) for w in words))
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(w in str(error) for w in _NO_ROOM)
+    )
 
 
 def user_traceback(error: BaseException) -> str:

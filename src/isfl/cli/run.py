@@ -99,8 +99,7 @@ def resume(
         return
     run = RunDirectory.open(directory)
     if run.finished:
-        with run.locked():
-            run.check_finished()
+        run.check_finished()
         say(f"{directory} is finished: nothing to do")
         return
     settings = config_from(run.config, str(directory / layout.CONFIG))
