@@ -1,6 +1,9 @@
-"""Copy a finished comparison to `results/NAME` with its provenance, and update the page that shows it.
+"""Copy the tables of finished runs to `results/NAME` with their provenance, and update the page that shows them.
 
     isfl demo --out runs/demo && python scripts/publish_comparison.py runs/demo demo "isfl demo" [COMMIT]
+
+    isfl reproduce attacks --seeds 0,1,2 --out runs/attacks
+    python scripts/publish_comparison.py runs/attacks attacks "isfl reproduce attacks --seeds 0,1,2" [COMMIT]
 
 COMMIT is the commit whose code made the runs; the default is that of this checkout, which should be clean.
 """
@@ -19,15 +22,23 @@ from isfl import layout
 from isfl.files import read_object
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"demo": ROOT / "README.md", "variants": ROOT / "docs/results.md"}
+PAGES = {
+    "demo": ROOT / "README.md",
+    "variants": ROOT / "docs/results.md",
+    "attacks": ROOT / "docs/robustness.md",
+}
 """The page of a comparison; its table is between the marks `<!-- NAME-table -->` and `<!-- /NAME-table -->`."""
+
+FILES = {"attacks": ("attacks.json", "attacks.md", "attacks.png")}
+"""The files for programs, for people and the picture, where they are not those of `isfl compare`."""
+COMPARED = (layout.SUMMARY, layout.SUMMARY_TEXT, layout.COMPARISON)
 
 PAIRED = {"variants": ("isfl", "isfl-target-first")}
 """The rows that all rows of a comparison are compared with, seed by seed."""
 
 
 def provenance(run: Path, command: str, commit: str | None) -> dict[str, object]:
-    environment = read_object(next(run.glob(f"*/seed-0/{layout.ENVIRONMENT}")))
+    environment = read_object(min(run.rglob(f"seed-0/{layout.ENVIRONMENT}")))
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     return {"command": command, "commit": commit or head.stdout.strip(), **environment}
 
@@ -40,7 +51,8 @@ def section(results: Path) -> str:
         f"`{source['command']}` at commit `{str(source['commit'])[:10]}`, {machine['processor']}, "
         f"{machine['cpus']} cores, torch {versions['torch']}; the runs are reproducible, the seconds are not."
     )
-    text = (results / layout.SUMMARY_TEXT).read_text(encoding="utf-8") + f"\n{origin}\n"
+    table = (results / FILES.get(results.name, COMPARED)[1]).read_text(encoding="utf-8")
+    text = table.removeprefix(f"# {results.name}\n\n").replace("## ", "### ") + f"\n{origin}\n"
     bases = PAIRED.get(results.name, ())
     return "\n".join([text, *(paired(results, base) for base in bases)])
 
@@ -61,7 +73,7 @@ def paired(results: Path, base: str) -> str:
 def publish(run: Path, name: str, command: str, commit: str | None = None) -> None:
     results, page = ROOT / "results" / name, PAGES[name]
     results.mkdir(parents=True, exist_ok=True)
-    for file in (layout.SUMMARY, layout.SUMMARY_TEXT, layout.COMPARISON):
+    for file in FILES.get(name, COMPARED):
         shutil.copyfile(run / file, results / file)
     source = json.dumps(provenance(run, command, commit), indent=2) + "\n"
     (results / "provenance.json").write_text(source, encoding="utf-8")

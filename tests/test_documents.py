@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,13 +16,14 @@ from isfl.federation.aggregations import AGGREGATIONS
 from isfl.federation.objectives import OBJECTIVES
 from isfl.federation.sampling_rules import RULES
 from isfl.federation.scheme import SHORTHANDS
+from isfl.report import attacks
 from isfl.report.reproduction import write_reproduction
 from tests.worlds import module_at
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("name", ["demo", "variants"])
+@pytest.mark.parametrize("name", ["demo", "variants", "attacks"])
 def test_the_numbers_of_a_comparison_are_those_of_the_results(name: str) -> None:
     publish = module_at(ROOT / "scripts/publish_comparison.py")
     assert publish.section(ROOT / "results" / name) in publish.PAGES[name].read_text(encoding="utf-8")
@@ -150,6 +152,19 @@ def test_cells_of_an_earlier_version_are_the_same_setting_if_only_new_defaults_d
     published.write_text(json.dumps(plan))
     with pytest.raises(SystemExit, match="holds runs of another setting"):
         publish(reproduced, "def", root=tmp_path)
+
+
+def test_the_tables_of_attacks_are_those_of_their_numbers() -> None:
+    content = json.loads((ROOT / "results/attacks/attacks.json").read_text(encoding="utf-8"))
+    results = [SimpleNamespace(**result) for result in content["results"]]
+    text = attacks.markdown({"title": "attacks"}, results, 0, content["remarks"])
+    assert text == (ROOT / "results/attacks/attacks.md").read_text(encoding="utf-8")
+    assert len(results) == 108 and {result.seeds for result in results} == {3}
+
+
+def test_the_gains_of_a_liar_are_those_of_the_theory() -> None:
+    lies = module_at(ROOT / "scripts/write_lies.py")
+    assert lies.section() in lies.PAGE.read_text(encoding="utf-8")
 
 
 def test_the_measured_bound_is_that_of_the_results() -> None:

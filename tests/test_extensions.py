@@ -38,6 +38,7 @@ KINDS = {
     "federation/sampling_rules/__init__.py",
     "federation/objectives/__init__.py",
     "federation/aggregations/__init__.py",
+    "federation/attacks/__init__.py",
     "federation/optimizers/__init__.py",
     "federation/schedules.py",
     "data/splits/__init__.py",

@@ -52,6 +52,10 @@ from tests.grids import (
         ("shrunk", {"target": {"kind": "noised", "epsilon": 1.0}}),
         ("bias-variance", {"target": {"kind": "uniform"}, "training": {"participation": 0.7}}),
         ({"name": "bias-variance", "objective": {"calibrate": True}}, {"training": {"batchnorm": "local"}}),
+        (
+            {"name": "isfl", "aggregation": {"rule": "public-loss", "hostile": 0.4}},
+            {"attack": {"kind": "replace", "share": 0.4}},
+        ),
     ],
 )
 def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str, Any], tmp_path: Path) -> None:
@@ -61,7 +65,8 @@ def test_nodes_give_the_bits_of_the_local_engine(scheme: Any, changes: dict[str,
     assert state.model.keys() == expected.model.keys()
     assert all(torch.equal(state.model[name], value) for name, value in expected.model.items())
     for found, wanted in zip(reports, expected_reports, strict=True):
-        assert found.refused == {} and found.train_loss == wanted.train_loss
+        assert found.refused == wanted.refused and found.train_loss == wanted.train_loss
+        assert "attack" in changes or not found.refused
         assert found.standard is not None and wanted.standard is not None
         assert found.standard.total == wanted.standard.total and found.clients == wanted.clients
         assert np.array_equal(found.standard.confusion, wanted.standard.confusion)

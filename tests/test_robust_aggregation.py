@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from isfl.experiment.run import resume, run
 from isfl.federation import FederationState, RoundReport
 from isfl.federation.aggregations import Aggregation
 from isfl.federation.interface import ModelFacts
 from isfl.federation.values import ClientUpdate, Weights
 from isfl.theory.arrays import Array
+from tests.resumable import config, outcome, stop_after
 from tests.test_aggregation import rule_of
 from tests.worlds import COUNTS, engine_of, federate, network, same_bits, settings_of
 
@@ -95,7 +98,7 @@ def krum_oracle(start: Weights, updates: list[ClientUpdate], left: int) -> set[i
 
 def test_multi_krum_keeps_the_updates_with_the_closest_neighbours() -> None:
     rng = np.random.default_rng(1)
-    for clients, hostile, left in ((10, 0.2, 2), (11, 0.2, 3), (9, 0.45, 3), (5, 0.4, 1)):
+    for clients, hostile, left in ((10, 0.2, 2), (11, 0.2, 3), (9, 0.45, 3), (5, 0.4, 1)) * 15:
         start, updates = random_updates(rng, clients)
         found = screened(rule_of(rule="multi-krum", hostile=hostile), start, updates)
         assert {u.client for u in found.updates} == krum_oracle(start, updates, left)
@@ -141,12 +144,14 @@ def test_the_public_check_leaves_everybody_in_if_nobody_does_harm() -> None:
     assert list(found.updates) == same and not found.left_out
 
 
-def test_an_update_whose_loss_is_not_finite_is_left_out_first() -> None:
+def test_updates_that_overflow_are_left_out_the_longest_first() -> None:
+    """With two of them the loss is infinite with and without either, so losses cannot tell which to leave out."""
     start, updates = random_updates(np.random.default_rng(5), 5)
-    huge = {name: torch.full_like(value, 3e38) for name, value in updates[2].model.items() if name != "steps"}
-    updates[2] = replace(updates[2], model=updates[2].model | huge)
-    found = screened(rule_of(rule="public-loss", hostile=0.2), start, updates)
-    assert found.left_out.keys() == {2} and "not finite" not in found.left_out[2]
+    for client, size in ((1, 2e38), (3, 3e38)):
+        huge = {name: torch.full_like(value, size) for name, value in updates[client].model.items() if name != "steps"}
+        updates[client] = replace(updates[client], model=updates[client].model | huge)
+    found = screened(rule_of(rule="public-loss", hostile=0.4), start, updates)
+    assert list(found.left_out) == [3, 1]
 
 
 # ---------------------------------------------------------------- in a round
@@ -190,3 +195,16 @@ def test_an_update_that_is_left_out_changes_nothing_and_is_paid_for() -> None:
         assert report.gradient_evaluations.aggregation == -(-evaluations * 32 // 3)
         assert report.seconds.aggregation > 0
     assert reports[0].gradient_evaluations.aggregation == 0 and state.round == 3
+
+
+def test_an_attacked_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    changes = {"model": {"name": "mlp", "width": 0.25}, "training": {"rounds": 3, "local_epochs": 1, "batch_size": 16}}
+    for rule in ("multi-krum", "public-loss"):
+        scheme = {"name": "isfl", "aggregation": {"rule": rule, "hostile": 0.25}}
+        settings = config(
+            scheme=scheme, target={"kind": "global"}, attack={"kind": "collude", "share": 0.25}, **changes
+        )
+        run(settings, tmp_path / f"{rule}-whole")
+        stop_after(tmp_path / rule, 1, settings=settings)
+        resume(tmp_path / rule)
+        assert outcome(tmp_path / rule) == outcome(tmp_path / f"{rule}-whole")

@@ -116,7 +116,25 @@ def about_left_out(runs: Sequence[FoundRun]) -> list[str]:
         table,
         "Share of the hostile / of the honest updates that the aggregation left out, over all rounds, schemes and "
         "seeds, in %.",
+        "## What looking at updates cost",
+        _cost_table(runs),
+        "Of the server, in % of the clients' training, over all runs. A forward pass of the public set counts as a "
+        "third of a gradient evaluation; seconds contain the averaging.",
     ]
+
+
+def _cost_table(runs: Sequence[FoundRun]) -> str:
+    rows = []
+    for rule in AGGREGATIONS:
+        own = [run.lines for run in runs if run.short_label.endswith(f"{JOINED}{rule}")]
+        spent = [sum(columns.total(lines, f"gradient_evaluations.{part}") for lines in own) for part in PARTS]
+        seconds = [sum(columns.total(lines, f"seconds.{part}") for lines in own) for part in PARTS]
+        if own:
+            rows.append((rule, f"{100 * spent[0] / spent[1]:.0f}", f"{100 * seconds[0] / seconds[1]:.0f}"))
+    return markdown_table(("aggregation", "gradient evaluations %", "seconds %"), rows)
+
+
+PARTS = ("aggregation", "training")
 
 
 def _left_out(run: FoundRun, hostile: bool) -> list[bool]:
