@@ -161,15 +161,21 @@ def _given(name: str, target: Target, number: int, seed: int, scratch: Path) -> 
         elif what.startswith("not enough memory"):
             ending = "too large"
     except TooLongError:
-        ending, what = "too slow", traceback.format_exc()[-1500:]
+        ending, what = "too slow", _short(traceback.format_exc())
     except MemoryError:
-        ending, what = "too large", traceback.format_exc()[-1500:]
+        ending, what = "too large", _short(traceback.format_exc())
     except BaseException:
-        ending, what = "traceback", traceback.format_exc()[-1500:]
+        ending, what = "traceback", _short(traceback.format_exc())
     finally:
         signal.alarm(0)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     return Outcome(number, ending, what if ending not in GOOD else "", time.monotonic() - began, peak)
+
+
+def _short(text: str) -> str:
+    """Return the last line of a traceback and the last place in the package; `--repeat` shows all of it."""
+    places = [line.rpartition("isfl/")[2] for line in text.splitlines() if "src/isfl/" in line]
+    return f"{text.strip().splitlines()[-1].strip()[:200]} ({places[-1] if places else 'elsewhere'})"
 
 
 if __name__ == "__main__":

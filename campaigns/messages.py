@@ -136,7 +136,10 @@ def _other_array(array: Array, chance: random.Random) -> Array:
         case 2:
             return Array(array.dtype, array.shape, chance.choice(("", "numpy.ndarray", "pickle")), array.data)
         case 3:
-            numbers = array.numpy().copy()
+            try:
+                numbers = array.numpy().copy()
+            except Exception:  # its bytes were changed before
+                return array
             numbers.reshape(-1)[: chance.randint(0, 9)] = (
                 chance.choice((0, 1)) if numbers.dtype.kind in "iub" else np.nan
             )

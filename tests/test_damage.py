@@ -129,7 +129,14 @@ def test_too_little_memory_is_one_line() -> None:
         torch.empty(1 << 60)
 
     shared = RuntimeError("unable to resize file </torch_1> to the right size: No space left on device (28)")
-    errors = (MemoryError("no room"), OSError(errno.ENOMEM, "Cannot allocate memory"), shared, _raised(refused))
+    convolution = RuntimeError("could not create a primitive")
+    errors = (
+        convolution,
+        MemoryError("no room"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        shared,
+        _raised(refused),
+    )
     for error in errors:
         told = as_user_error(error)
         assert told is not None and str(told).startswith("not enough memory (") and "--jobs" in str(told)

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from isfl import Run, layout
 from isfl.cli import main
+from isfl.engines.flower.client import PROBLEM, client_app
+from isfl.engines.flower.node import simulated_node
 from isfl.errors import UserError
 from isfl.experiment.cells import planned_cells
 from isfl.experiment.submission import _flwr
@@ -19,6 +22,7 @@ from isfl.lines import read_lines
 from isfl.problem.config import config_from
 from isfl.report.page import write_report
 from tests.directories import written_run
+from tests.grids import config_of, engine_of, federation_of, rounds
 
 
 def nested(depth: int) -> Any:
@@ -94,6 +98,30 @@ def test_a_report_of_a_run_with_wrong_lipschitz_values_says_so(tmp_path: Path) -
     file.write_text(json.dumps(first) + "\n" + json.dumps(second) + "\n")
     write_report([path], tmp_path / "report.html")
     assert "probabilities.jsonl: line 1 is damaged" in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_of_a_run_with_a_wrong_configuration_is_written(tmp_path: Path) -> None:
+    path = written_run(tmp_path / "run", 2, 4, rounds=1)
+    (path / layout.CONFIG).write_text(json.dumps({"split": 7, "model": [1], "training": {"optimizer": "x"}}))
+    write_report([path], tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 1000
+
+
+def test_a_model_that_does_not_fit_is_answered_with_a_reason(tmp_path: Path) -> None:
+    config, sent = config_of("fedavg", training={"rounds": 1}), list[Message]()
+
+    def listen(client: int, message: Message, reply: Message) -> Message:
+        sent.append(message)
+        return reply
+
+    rounds(config, engine_of(config, federation_of(tmp_path, meddle=listen)))
+    message = next(message for message in sent if message.metadata.message_type == "train")
+    message.content["model"] = ArrayRecord()
+    node = simulated_node(0, tmp_path)
+    reply = client_app(lambda context: node)(message, Context(1, 1000, {}, RecordDict(), {}))
+    problem = reply.content[PROBLEM]
+    assert isinstance(problem, ConfigRecord)
+    assert str(problem["reason"]).startswith("the model in the message does not fit: Missing key(s)")
 
 
 def test_a_round_without_its_accuracy_can_be_shown(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 _NO_ROOM = (
     *("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory", "new thread"),
     *("unable to resize file", "unable to mmap"),  # shared memory
+    *("could not create a primitive", "could not create a memory"),  # oneDNN, behind torch's convolutions
 )
 """Words of torch and Python for too little memory."""
 _TOO_LITTLE_MEMORY = (

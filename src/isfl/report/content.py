@@ -12,7 +12,7 @@ from isfl.report.clients import clients_of
 from isfl.report.confusion import confusion_of
 from isfl.report.detail import detail_of
 from isfl.report.numbers import count, number
-from isfl.report.reading import FoundRun, flat
+from isfl.report.reading import FoundRun, flat, part_of
 from isfl.report.side_by_side import side_by_side
 from isfl.report.summary import about_run, about_schemes
 
@@ -110,8 +110,8 @@ def _numbers_of(run: FoundRun) -> dict[str, Any]:
 def _about(run: FoundRun) -> list[list[str]]:
     """Return what was run, in the words of the configuration."""
     config, environment = run.config, run.environment
-    split, model, training = (dict(config.get(key) or {}) for key in ("split", "model", "training"))
-    data, optimizer = dict(config.get("data") or {}), dict(training.get("optimizer") or {})
+    split, model, training, data = (part_of(config, key) for key in ("split", "model", "training", "data"))
+    split, optimizer = dict(split), part_of(training, "optimizer")
     clients = len(run.counts) if run.counts is not None else split.get("clients")
     rows = {
         "scheme": run.scheme,
@@ -124,8 +124,8 @@ def _about(run: FoundRun) -> list[list[str]]:
         "local training": " ".join(
             f"{key} {value}" for key, value in {**training, **optimizer}.items() if isinstance(value, str | int | float)
         ),
-        "engine": dict(environment.get("engine") or {}).get("kind", "local"),
-        "versions": ", ".join(f"{key} {value}" for key, value in dict(environment.get("versions") or {}).items()),
+        "engine": part_of(environment, "engine").get("kind", "local"),
+        "versions": ", ".join(f"{key} {value}" for key, value in part_of(environment, "versions").items()),
         "machine": ", ".join(str(value) for value in dict(environment.get("machine") or {}).values()),
     }
     return [[key, str(value)] for key, value in rows.items() if value not in (None, "")]

@@ -67,7 +67,7 @@ class FoundRun:
 
     @property
     def scheme(self) -> str:
-        return str(_part(self.config, "scheme").get("name", "unknown scheme"))
+        return str(part_of(self.config, "scheme").get("name", "unknown scheme"))
 
     @property
     def seed(self) -> int | None:
@@ -76,7 +76,7 @@ class FoundRun:
     @property
     def rounds(self) -> int | None:
         """How many rounds are configured."""
-        return _whole(_part(self.config, "training").get("rounds"))
+        return _whole(part_of(self.config, "training").get("rounds"))
 
     @property
     def evaluated(self) -> list[Mapping[str, Any]]:
@@ -129,7 +129,7 @@ def read_run(
     lines, probabilities = (_lines(path / name, known, problems) for name in layout.GROWING)
     if not config and not lines:
         raise UserError(f"{path}: nothing in it can be read ({'; '.join(problems) or 'its files are empty'})")
-    rounds = _whole(_part(config, "training").get("rounds"))
+    rounds = _whole(part_of(config, "training").get("rounds"))
     finished = (path / layout.MODEL).exists() or (rounds is not None and len(lines) == rounds)
     working = not finished and under_way(path)
     if not finished and not working:
@@ -140,7 +140,7 @@ def read_run(
     return FoundRun(
         path=path,
         name=str(path.relative_to(given)) if given is not None and path != given else path.name,
-        label=label or str(_part(config, "scheme").get("name", path.name)),
+        label=label or str(part_of(config, "scheme").get("name", path.name)),
         config=config,
         environment=environment,
         class_names=tuple(map(str, range(width) if names is None else names)),
@@ -221,7 +221,7 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     return {name: value}
 
 
-def _part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def part_of(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return a table of the configuration; empty if it is anything else."""
     part = config.get(key)
     return part if isinstance(part, Mapping) else {}

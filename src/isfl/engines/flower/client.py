@@ -72,6 +72,11 @@ def client_app(node: Callable[[Context], Node] = lambda context: node_of(context
                 reply = work(_visit(served, message.content), message.content)
         except (UserError, CodecError) as error:
             reply = RecordDict({PROBLEM: ConfigRecord({"reason": str(error)})})
+        except RuntimeError as error:
+            if "loading state_dict" not in str(error):
+                raise
+            details = str(error).splitlines()[-1].strip()
+            reply = RecordDict({PROBLEM: ConfigRecord({"reason": f"the model in the message does not fit: {details}"})})
         return Message(reply, reply_to=message)
 
     @app.query()
