@@ -13,11 +13,11 @@ KILLS: Mapping[str, Kind] = {
     "kill-workers": Kind("SIGKILL at a random time, two workers", 25, 2, partial(kills.killed_at_random, 2, False)),
     "kill-all": Kind("SIGKILL of the run and its workers", 15, 2, partial(kills.killed_at_random, 2, True)),
     "kill-one": Kind("SIGKILL of one worker", 20, 2, kills.worker_killed),
-    "kill-in-write": Kind("SIGKILL in every file operation, half written", 160, 6, kills.killed_in_operation, 3.0),
+    "kill-in-write": Kind("SIGKILL in a file operation, half written", 160, 6, kills.killed_in_operation, 3.0),
 }
 
 DISKS: Mapping[str, Kind] = {
-    "no-space": Kind("disk full at every file operation", 160, 6, disk.fails_at_operation, 3.0),
+    "no-space": Kind("disk full from a file operation on", 160, 6, disk.fails_at_operation, 3.0),
     "file-limit": Kind("disk full in the middle of a write", 40, 3, disk.limited_files),
     "small-disk": Kind("file system of 16 to 320 kB", 20, 2, disk.small_file_system, why_not=disk.why_no_mount),
 }
