@@ -219,5 +219,5 @@ def test_a_damaged_model_is_one_line(run: isfl.Run, tmp_path: Path, damage: Call
     copy = Path(shutil.copytree(run.path, tmp_path / "copy"))
     file = copy / "model.safetensors"
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(isfl.UserError, match=r"model\.safetensors: damaged or not the model of this run"):
+    with pytest.raises(isfl.UserError, match=r"model\.safetensors: damaged; isfl resume \S+ writes it again"):
         isfl.Run(copy).model()

@@ -62,7 +62,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "pickle": (_pickle, "cannot be read"),
     "model": (_no_model, "lacks the arrays 'model'"),
     "nothing": (lambda reply: spoiled(reply, **dict.fromkeys(reply.content[NUMBERS].keys())), "lacks"),
-    "key": (lambda reply: spoiled(reply, train_loss=None), "lacks 'train_loss'"),
+    "key": (lambda reply: spoiled(reply, train_loss=None), "reports a training loss of None"),
     "type": (lambda reply: spoiled(reply, train_loss="low"), "'train_loss' is str"),
     "count": (lambda reply: spoiled(reply, num_samples=10**9), "claims 1000000000 samples where it announced"),
     "other": (lambda reply: spoiled(reply, client=2), "answered as client 2"),
@@ -94,7 +94,7 @@ def test_a_node_with_an_invalid_reply_is_refused_by_name_and_can_return(fault: s
 
 
 def test_an_app_that_crashes_is_refused_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*arguments: Any) -> Any:
+    def crash(*arguments: Any, **options: Any) -> Any:
         raise MemoryError("no room")
 
     config = config_of("fedavg", training={"rounds": 1})

@@ -39,7 +39,8 @@ def test_no_module_changes_the_process_that_imports_it(tmp_path: Path) -> None:
     code = """
         import importlib, logging, os, pkgutil, signal, warnings
         import matplotlib, torch
-        import flwr.app, flwr.clientapp, flwr.serverapp, flwr.simulation, torch.utils.tensorboard
+        import flwr.app, flwr.clientapp, flwr.serverapp, flwr.simulation, flwr.superlink.main
+        import flwr.superlink.cli.flower_superlink, torch.utils.tensorboard
         matplotlib.use("svg")
         torch.set_num_threads(2)
 
