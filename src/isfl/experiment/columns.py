@@ -59,6 +59,11 @@ def trained(lines: Lines) -> float:
     return total(lines, "gradient_evaluations.training")
 
 
+def screened(lines: Lines) -> float:
+    """Return what an aggregation spent on looking at updates, in gradient evaluations, over all rounds."""
+    return total(lines, "gradient_evaluations.aggregation")
+
+
 def first_round_with(lines: Lines, goal: float) -> int | None:
     """Return the first round whose accuracy on D_S, a share, reaches the goal."""
     return next((line["round"] for line in evaluated(lines) if line["accuracy_standard"] >= goal), None)

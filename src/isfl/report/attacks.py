@@ -127,7 +127,7 @@ def _cost_table(runs: Sequence[FoundRun]) -> str:
     rows = []
     for rule in AGGREGATIONS:
         own = [run.lines for run in runs if run.short_label.endswith(f"{JOINED}{rule}")]
-        spent = [sum(columns.total(lines, f"gradient_evaluations.{part}") for lines in own) for part in PARTS]
+        spent = [sum(map(measure, own)) for measure in (columns.screened, columns.trained)]
         seconds = [sum(columns.total(lines, f"seconds.{part}") for lines in own) for part in PARTS]
         if own:
             rows.append((rule, f"{100 * spent[0] / spent[1]:.0f}", f"{100 * seconds[0] / seconds[1]:.0f}"))
