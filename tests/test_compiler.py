@@ -13,6 +13,7 @@ import pytest
 
 from isfl.kernels import compiler, library
 from isfl.kernels.compiler import CompilerError
+from tests.convolutions import needs_compiler
 
 SOURCE = "double twice(double x) { return 2 * x; }\n"
 
@@ -130,6 +131,20 @@ def test_a_broken_compiler_falls_back_to_torch(
         compiler.compiled([source])
 
 
+def test_a_slow_compiler_gets_ten_minutes(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Giving up on a busy machine would change the bits of a run."""
+    given = []
+
+    def slow(command: list[str], timeout: float, **_: object) -> None:
+        given.append(timeout)
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", slow)
+    with pytest.raises(CompilerError, match="timed out after 600"):
+        compiler.compiled([source])
+    assert given == [600.0]
+
+
 def test_without_a_compiler_torch_does_everything(tmp_path: Path) -> None:
     code = """
         import torch
@@ -166,13 +181,25 @@ local_epochs = 1
 
 def lines_of_run(directory: Path, environment: dict[str, str], *overrides: str) -> list[str]:
     """Return what `isfl run` prints as warnings."""
+    return finished_run(directory, environment, *overrides).stderr.splitlines()
+
+
+def finished_run(directory: Path, environment: dict[str, str], *overrides: str) -> subprocess.CompletedProcess[str]:
     (directory / "small.toml").write_text(CONFIG, encoding="utf-8")
     options = [word for change in overrides for word in ("--set", change)]
     command = [sys.executable, "-m", "isfl.cli", "run", "small.toml", "--jobs", "2", *options]
     environment = {**os.environ, "ISFL_CACHE": str(directory / "cache"), **environment}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=directory)
     assert done.returncode == 0, done.stderr
-    return done.stderr.splitlines()
+    return done
+
+
+@needs_compiler
+def test_a_run_with_compiled_convolutions_says_so_in_one_line(tmp_path: Path) -> None:
+    done = finished_run(tmp_path, {})
+    assert done.stdout.count("3x3 convolutions: compiled") == 1 and done.stderr == ""
+    quiet = finished_run(tmp_path, {}, "model.name='small-cnn'")
+    assert "convolutions" not in quiet.stdout + quiet.stderr
 
 
 def test_a_run_without_a_compiler_says_so_in_one_line(tmp_path: Path) -> None:

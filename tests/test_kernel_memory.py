@@ -33,12 +33,12 @@ def test_only_whole_pages_of_large_tensors_are_asked_for(monkeypatch: pytest.Mon
 PROBE = """
     import torch
     import torch.nn.functional as F
-    from isfl.kernels import compiler, library, tiles
+    from isfl.kernels import compiler, few, library, tiles
     from isfl.kernels.convolve import convolve
     from isfl.kernels.normalise import normalise
 
     compiler.FLAGS = (*compiler.FLAGS, {flags})
-    tiles._scratch = lambda size: torch.empty(size - {short})
+    tiles.scratch = few.scratch = lambda size: torch.empty(size - {short})
     assert library.available(), library.why_unavailable()
     sizes = ((1, 16, 16, 1, 1), (3, 16, 32, 5, 7), (5, 48, 16, 9, 4), (2, 32, 64, 16, 14))
     for tiles.CACHED in (1, 1 << 18):
@@ -76,6 +76,13 @@ PROBE = """
             ours = torch.autograd.grad(found.square().sum(), leaves)
             for one, other in zip((found, *ours), (truth, *torch.autograd.grad(truth.square().sum(), doubles))):
                 assert float((one - other).abs().max()) <= 1e-4 * float(other.abs().max())
+    for n, c, o, height, width in ((1, 1, 16, 1, 1), (3, 3, 32, 5, 7), (2, 4, 48, 9, 8), (2, 2, 16, 3, 17)):
+        leaves = [torch.randn(n, c, height, width), torch.randn(o, c, 3, 3), torch.randn(o)]
+        doubles = [leaf.double().requires_grad_() for leaf in leaves]
+        found = torch.autograd.grad((convolve(*(leaf.requires_grad_() for leaf in leaves)) ** 2).sum(), leaves)
+        truth = torch.autograd.grad((F.conv2d(*doubles, padding=1) ** 2).sum(), doubles)
+        for one, other in zip(found, truth):
+            assert float((one - other).abs().max()) <= 1e-4 * float(other.abs().max())
     print("lanes", library.lanes())
 """
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from isfl.kernels import FastConv2d, library, tiles, with_fast_convolutions
+from isfl.kernels import FastConv2d, few, library, tiles, with_fast_convolutions, with_fast_sequences
 from isfl.kernels.convolve import convolve
 from isfl.models.resnet import resnet8
 from tests.convolutions import close, needs_compiler, random
@@ -96,6 +96,53 @@ def test_frozen_parameters_get_no_gradient() -> None:
     assert layer.bias is not None and layer.bias.grad is not None and bool((layer.bias.grad == 16).all())
 
 
+@needs_compiler
+@settings(deadline=None, max_examples=40)
+@given(
+    batch=st.integers(1, 4),
+    size=st.tuples(st.integers(1, 19), st.integers(1, 19)),
+    inputs=st.integers(1, few.MOST),
+    outputs=st.sampled_from([16, 48, 64]),
+    with_bias=st.booleans(),
+    channels_last=st.booleans(),
+)
+def test_a_convolution_over_few_channels_is_torchs(
+    batch: int, size: tuple[int, int], inputs: int, outputs: int, with_bias: bool, channels_last: bool
+) -> None:
+    x, weight = random(batch, inputs, *size, seed=1), random(outputs, inputs, 3, 3, seed=2)
+    if channels_last:
+        x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (x, weight))
+    bias = random(outputs, seed=3) if with_bias else None
+    gradient = random(batch, outputs, *size, seed=4)
+    for one, other in zip(ours(x, weight, bias, gradient), in_double(x, weight, bias, gradient), strict=True):
+        close(one, other)
+    relu = few.forward(library.as_images(x), weight, bias, relu=True)
+    close(relu, in_double(x, weight, bias, gradient)[0].relu())
+
+
+@needs_compiler
+@pytest.mark.parametrize("channels", [few.MOST, few.MOST + 1, 16])
+def test_the_first_convolution_of_a_model_is_compiled_too(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With gradients, and folded with its BatchNorm and ReLU."""
+    calls: list[str] = []
+
+    def call(name: str, *arguments: Tensor | int | None) -> None:
+        calls.append(name)
+        library.call(name, *arguments)
+
+    for way in (few, tiles):
+        monkeypatch.setattr(way, "call", call)
+    model = nn.Sequential(nn.Conv2d(channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
+    fast, x = with_fast_sequences(with_fast_convolutions(copy.deepcopy(model))), random(2, channels, 8, 8, seed=0)
+    fast(x).sum().backward()
+    expected = {few.MOST: ["few_forward", "few_gradients"], 16: ["forward", "backward"]}.get(channels, [])
+    assert calls == expected
+    fast.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        close(fast.eval()(x), model.eval()(x))
+    assert calls == expected + expected[:1]
+
+
 # ------------------------------------------------------------ layers
 
 
@@ -172,7 +219,7 @@ def test_torchs_defaults_do_not_matter() -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        tiles._memory.held = None
+        library._memory.held = None
         with torch.device("meta"):
             found = layer(inputs), tiles.squared_differences(gradient, images, None)
     finally:

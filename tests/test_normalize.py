@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from isfl.data import Dataset, DataSettings, load
-from isfl.data.dataset import Population
 from isfl.data.normalize import Normalize, normalized
+from isfl.data.population import StoredPopulation
 from isfl.problem.config import config_from
 from isfl.problem.problem import prepare
 from tests.grids import config_of, engine_of, federation_of, rounds, run_locally
@@ -58,7 +58,7 @@ def test_normalisation_survives_every_way_to_take_samples(tmp_path: Path) -> Non
     settings = DataSettings(name="npz", path=str(tmp_path / "a.npz"), normalize=Normalize(mean=MEAN, std=STD))
     data = load(settings).train
     some = np.array([5, 0, 3])
-    population = Population.of([data.subset(some), data.rows(6, 8)])
+    population = StoredPopulation.of([data.subset(some), data.rows(6, 8)])
     for found, expected in (
         (data.batch(some)[0], pictures[some]),
         (data.batch(slice(1, 4))[0], pictures[1:4]),

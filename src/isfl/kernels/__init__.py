@@ -9,6 +9,7 @@ the work.
 | file | what |
 |---|---|
 | `winograd.c`, `tiles.py` | the convolution, its gradients, and its weight gradients for single images |
+| `few.c`, `few.py` | the same without filtering, for the few channels of a first layer |
 | `sums.c` | sums over the pixels of an image, for a convolution folded with its BatchNorm |
 | `norm.c`, `normalise.py` | BatchNorm with ReLU and 2x2 max-pooling in training, as a function of autograd |
 | `vectors.h` | what the C files share |

@@ -1,11 +1,11 @@
-"""An `nn.Conv2d` that uses the compiled convolution (see `winograd.c`) where it can."""
+"""An `nn.Conv2d` that uses the compiled convolution (see `convolve.py`) where it can."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from isfl.kernels.convolve import convolve
+from isfl.kernels.convolve import convolve, is_compiled_for
 from isfl.kernels.library import CHANNELS, available, takes
 
 
@@ -20,13 +20,13 @@ class FastConv2d(nn.Conv2d):
     def compiled(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         """Return whether the compiled convolution takes these."""
         parameters = (weight,) if bias is None else (weight, bias)
-        return self.in_channels % CHANNELS == 0 and self.tileable(input) and takes(*parameters)
+        return is_compiled_for(self.in_channels) and self.tileable(input) and takes(*parameters)
 
     def tileable(self, input: Tensor) -> bool:
         """Return whether this is a batch of float32 images on the CPU that can be cut into tiles.
 
         False for a wrong input, so that torch reports the error. Any number of input channels is possible, padded with
-        zeros: that pays for weight gradients of single images, not for the convolution itself.
+        zeros: weight gradients of single images are computed so.
         """
         batch = input.dim() == 4 and input.shape[1] == self.in_channels and input.numel() > 0
         return batch and takes(input) and suits(self) and not torch.is_autocast_enabled("cpu")

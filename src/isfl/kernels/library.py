@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,8 @@ LARGE = 16 << 20
 _ADVISE = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUGEPAGE") else None
 
 _SIGNATURES = {
+    "few_forward": (5, 6),
+    "few_gradients": (5, 5),
     "forward": (5, 11),
     "backward": (7, 10),
     "weight_gradients": (5, 5),
@@ -76,6 +79,18 @@ def call(name: str, *arguments: Tensor | int | None) -> None:
     file says.
     """
     getattr(_surely(), name)(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
+
+
+_memory = threading.local()
+
+
+def scratch(size: int) -> Tensor:
+    """Return memory for at least `size` values. Each thread keeps and reuses its own: a fresh block per call would
+    fragment the heap."""
+    held: Tensor | None = getattr(_memory, "held", None)
+    if held is None or held.numel() < size:
+        held = _memory.held = torch.empty(size, dtype=torch.float32, device="cpu")
+    return held
 
 
 def in_large_pages(tensor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from isfl.kernels import tiles
+from isfl.kernels import convolve, few
 from isfl.kernels.layer import FastConv2d
 from isfl.kernels.library import CHANNELS, as_images, available, takes
 from isfl.kernels.normalise import normalise
@@ -118,8 +118,8 @@ def _folded(layer: nn.Module, norm: nn.BatchNorm2d, after: Sequence[nn.Module], 
     bias = (bias * scale if norm.bias is None else bias * scale + norm.bias).float()
     weight = (layer.weight * scale.view(-1, 1, 1, 1)).float()
     if isinstance(layer, FastConv2d) and layer.compiled(input, weight, bias):
-        then, length = _then(after, input)
-        return tiles.forward(as_images(input), weight, bias, then), 2 + length
+        then, length = _then(after[:1] if layer.in_channels <= few.MOST else after, input)  # few.c does not pool
+        return convolve.forward(as_images(input), weight, bias, then), 2 + length
     return layer._conv_forward(input, weight, bias), 2
 
 

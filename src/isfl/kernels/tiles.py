@@ -5,17 +5,17 @@ Tensors are float32, images contiguous as (n, H, W, C), weights (O, C, 3, 3).
 
 from __future__ import annotations
 
-import threading
 from enum import IntEnum
 
 import torch
 from torch import Tensor
 
-from isfl.kernels.library import block_rows, call, in_large_pages, lanes
+from isfl.kernels.library import block_rows, call, in_large_pages, lanes, scratch
 
 CACHED = 1 << 20
-"""Bytes of transformed tiles that are processed at a time. Sizes alone decide which images are processed together, so
-all processes get the same bits."""
+"""The most bytes of transformed tiles that are processed at a time. With small weights it is half as many, so that all
+of it stays in a core's cache; large weights do not fit there anyway, and are read again for every group of images.
+Sizes alone decide which images are processed together, so all processes get the same bits."""
 
 
 class Then(IntEnum):
@@ -35,8 +35,8 @@ def forward(images: Tensor, weight: Tensor, bias: Tensor | None, then: Then = Th
     cell = 2 if then is Then.RELU_AND_POOL else 1
     size = (n, len(weight), height // cell, width // cell)
     out = in_large_pages(torch.empty(size, dtype=images.dtype, device=images.device, memory_format=torch.channels_last))
-    together, scratch = _together(images, weight)
-    call("forward", images, weight, bias, out, scratch, *_weight(weight), n, height, width, together, then)
+    together, memory = _together(images, weight)
+    call("forward", images, weight, bias, out, memory, *_weight(weight), n, height, width, together, then)
     return out
 
 
@@ -48,9 +48,9 @@ def backward(
     dimages = in_large_pages(torch.empty_like(images)) if for_images else None
     dweight = weight.new_empty(9, inputs, outputs) if for_weight else None
     dbias = weight.new_zeros(outputs) if for_weight else None
-    together, scratch = _together(images, weight)
+    together, memory = _together(images, weight)
     wanted = (dimages, dweight, dbias)
-    call("backward", gradients, images, weight, *wanted, scratch, *_weight(weight), *images.shape[:3], together)
+    call("backward", gradients, images, weight, *wanted, memory, *_weight(weight), *images.shape[:3], together)
     if dweight is not None:
         dweight = dweight.view(3, 3, inputs, outputs).permute(3, 2, 0, 1)
     return dimages, dweight, dbias
@@ -64,8 +64,8 @@ def weight_gradients(gradients: Tensor, images: Tensor, scale: Tensor | None = N
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
     out = images.new_empty(n, outputs // lanes(), inputs // block_rows(), 9, block_rows(), lanes())
-    scratch = _scratch(36 * _values(images, inputs + outputs, 1))
-    call("weight_gradients", gradients, images, _row(scale), out, scratch, outputs, inputs, n, height, width)
+    memory = scratch(36 * _values(images, inputs + outputs, 1))
+    call("weight_gradients", gradients, images, _row(scale), out, memory, outputs, inputs, n, height, width)
     return out
 
 
@@ -74,8 +74,8 @@ def squared_differences(gradients: Tensor, images: Tensor, other: Tensor | None,
     n, height, width, inputs = images.shape
     outputs = gradients.shape[3]
     out = images.new_empty(n, dtype=torch.float64)
-    scratch = _scratch(36 * _values(images, inputs + outputs, 1))
-    call("squared_differences", gradients, images, _row(scale), other, out, scratch, outputs, inputs, n, height, width)
+    memory = scratch(36 * _values(images, inputs + outputs, 1))
+    call("squared_differences", gradients, images, _row(scale), other, out, memory, outputs, inputs, n, height, width)
     return out
 
 
@@ -100,26 +100,15 @@ def _weight(weight: Tensor) -> tuple[int, ...]:
 def _together(images: Tensor, weight: Tensor) -> tuple[int, Tensor]:
     """Return how many images are processed together, and memory for transformed weights and tiles."""
     channels = weight.shape[0] + weight.shape[1]
-    together = max(1, min(len(images), CACHED // (4 * 36 * _tiles(images) * channels)))
+    cached = min(CACHED, max(CACHED // 2, 4 * 36 * weight.shape[0] * weight.shape[1]))
+    together = max(1, min(len(images), cached // (4 * 36 * _tiles(images) * channels)))
     weights = 2 * (weight.shape[0] * weight.shape[1] + lanes())
-    return together, _scratch(36 * (weights + _values(images, channels, together)))
+    return together, scratch(36 * (weights + _values(images, channels, together)))
 
 
 def _values(images: Tensor, channels: int, together: int) -> int:
     """Return the number of values of the images' tiles at each of 36 positions."""
     return (together * _tiles(images) | 1) * channels
-
-
-_memory = threading.local()
-
-
-def _scratch(size: int) -> Tensor:
-    """Return memory for at least `size` values. Each thread keeps and reuses its own: a fresh block per call would
-    fragment the heap."""
-    held: Tensor | None = getattr(_memory, "held", None)
-    if held is None or held.numel() < size:
-        held = _memory.held = torch.empty(size, dtype=torch.float32, device="cpu")
-    return held
 
 
 def _tiles(images: Tensor) -> int:
