@@ -27,6 +27,8 @@ NODES = "nodes"
 """The same for clients of Flower's simulation."""
 MODEL = "model.safetensors"
 """The global model after the last round: where it stands, the run is finished."""
+REPEATS = "repeats.jsonl"
+"""With differential privacy on a deployment: one line per resume, because the interrupted round is asked again."""
 LOCK = ".lock"
 """Locked by the process that works on the run."""
 

@@ -9,10 +9,22 @@ from typing import Any
 
 Line = dict[str, Any]
 
-_NUMBERS = ("accuracy_", "worst_client", "train_loss", "rho_", "gradient_square", "bytes_", "dropped_samples")
+_NUMBERS = (
+    "accuracy_",
+    "worst_client",
+    "train_loss",
+    "rho_",
+    "gradient_square",
+    "bytes_",
+    "dropped_samples",
+    "simulated_",
+    "clipped_values",
+)
 """Keys that begin like this hold a number."""
-_VECTORS = ("recall", "client_accuracy", "client_update_norm", "client_drift", "participants")
-_TABLES = ("seconds", "gradient_evaluations", "drift", "bound")
+_VECTORS = ("recall", "participants", "late")
+CLIENT_MEASURES = ("client_accuracy", "client_update_norm", "client_drift")
+"""One number per client: a list, or numbers by client where there are too many clients to list all."""
+_TABLES = ("seconds", "gradient_evaluations", "drift", "bound", "target_error")
 _BY_CLIENT = ("probabilities", "lipschitz")
 
 
@@ -88,6 +100,10 @@ def _fits(key: str, value: Any) -> bool:
     if key.startswith(_NUMBERS):
         return _is_number(value)
     if key in _VECTORS:
+        return _is_vector(value)
+    if key in CLIENT_MEASURES and isinstance(value, dict):
+        return all(k.isdecimal() and (v is None or _is_number(v)) for k, v in value.items())
+    if key in CLIENT_MEASURES:
         return _is_vector(value)
     if key == "confusion":
         return isinstance(value, list) and all(map(_is_vector, value))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from isfl.lines import CLIENT_MEASURES
 from isfl.report.reading import flat
 
 if TYPE_CHECKING:
@@ -16,8 +17,14 @@ Record = dict[str, Any]
 
 
 def metrics_record(line: Mapping[str, Any]) -> Record:
-    """Return a line of `metrics.jsonl` without groups: `{"seconds": {"wall": 1}}` becomes `{"seconds.wall": 1}`."""
-    return flat(line)
+    """Return a line of `metrics.jsonl` without groups: `{"seconds": {"wall": 1}}` becomes `{"seconds.wall": 1}`.
+
+    Numbers by client stay together.
+    """
+    record: Record = {}
+    for key, value in line.items():
+        record |= {key: value} if key in CLIENT_MEASURES else flat(value, key)
+    return record
 
 
 def table(records: Sequence[Record]) -> pandas.DataFrame | list[Record]:

@@ -171,7 +171,8 @@ class Run(Results):
         """One plain dictionary per round so far: accuracies (shares between 0 and 1), losses, `rho`, costs.
 
         A value inside a group has a key with a dot, such as `seconds.training`. Values per class or per client are
-        lists. `None` stands for what was not measured.
+        lists; with more than 10,000 clients, values per client are dictionaries with the clients that were measured.
+        `None` stands for what was not measured.
         """
         return [metrics_record(line) for line in _read(self._metrics)]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import overload
 
 import numpy as np
 import torch
@@ -92,33 +91,6 @@ class Dataset:
     def class_counts(self) -> np.ndarray:
         """(C,) samples per class."""
         return np.bincount(self.labels.numpy(), minlength=self.num_classes)
-
-
-class Population(Sequence[Dataset]):
-    """The data sets of all clients in one: client `k` has the rows `bounds[k] .. bounds[k + 1]`."""
-
-    def __init__(self, data: Dataset, bounds: np.ndarray) -> None:
-        self.data, self.bounds = data, bounds
-
-    @classmethod
-    def of(cls, clients: Sequence[Dataset]) -> Population:
-        inputs, labels = torch.cat([c.stored() for c in clients]), torch.cat([c.labels for c in clients])
-        sizes = [len(client) for client in clients]
-        return cls(replace(clients[0], inputs=inputs, labels=labels), np.cumsum([0, *sizes]))
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> Dataset: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Dataset]: ...
-    def __getitem__(self, index: int | slice) -> Dataset | list[Dataset]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(f"client {index} of {len(self)}")
-        return self.data.rows(int(self.bounds[index]), int(self.bounds[index + 1]))
 
 
 def _viewed(inputs: Tensor | StoredInputs, rows: slice | Tensor) -> Tensor | StoredInputs:

@@ -10,7 +10,7 @@ import torch
 
 from isfl.data.checks import checked_inputs, checked_labels
 from isfl.data.dataset import Dataset
-from isfl.data.own import Arrays, call, resolve
+from isfl.data.own import Arrays, array_in, call, opened_npz, resolve
 from isfl.data.pictures import pictures_by_class
 from isfl.errors import UserError
 
@@ -46,17 +46,13 @@ def load_held(reference: str, class_names: Sequence[str], input_shape: Sequence[
 
 
 def _from_file(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            arrays: Arrays = {name: content[name] for name in content.files}
-    except FileNotFoundError:
-        raise UserError(f"data = {file}: no such file") from None
-    except Exception as error:  # numpy raises many kinds for a file that is not what it should be
-        raise UserError(f"data = {file}: damaged or not an npz file ({str(error).splitlines()[0]})") from None
-    found = [next((arrays[name] for name in names if name in arrays), None) for names in (INPUTS, LABELS)]
-    for array, names in zip(found, (INPUTS, LABELS), strict=True):
+    with opened_npz(file, f"data = {file}") as content:
+        names = content.files
+        arrays: Arrays = {name: array_in(content, name) for name in names if name in (*INPUTS, *LABELS)}
+    found = [next((arrays[name] for name in wanted if name in arrays), None) for wanted in (INPUTS, LABELS)]
+    for array, wanted in zip(found, (INPUTS, LABELS), strict=True):
         if array is None:
-            raise UserError(f"data = {file}: has no array {names[0]!r} (found {', '.join(arrays) or 'nothing'})")
+            raise UserError(f"data = {file}: has no array {wanted[0]!r} (found {', '.join(names) or 'nothing'})")
     inputs, labels = found
     assert inputs is not None and labels is not None
     return inputs, labels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
+from numpy.lib.npyio import NpzFile
 
 from isfl.errors import UserCodeError, UserError, summary, user_traceback
 
@@ -41,23 +44,42 @@ def only_code(names: Collection[str] | None) -> Iterator[None]:
 
 def read_npz(file: Path) -> Arrays:
     """Read arrays `train_images`, `train_labels`, `test_images`, `test_labels` (or `x_train`, `y_train`, ...)."""
+    with opened_npz(file, f"data.path = {file}") as content:
+        arrays = {}
+        for names in NAMES:
+            found = [name for name in names if name in content.files]
+            if not found:
+                raise UserError(f"{file}: has no array {names[0]!r} (found {', '.join(content.files) or 'nothing'})")
+            arrays[names[0]] = array_in(content, found[0])
+    return arrays
+
+
+@contextmanager
+def opened_npz(file: Path, where: str) -> Iterator[NpzFile]:
+    """Open an npz file; what goes wrong with it, also while it is read, is a `UserError` that begins with `where`."""
     try:
         with np.load(file, allow_pickle=False) as content:
-            arrays = {}
-            for names in NAMES:
-                found = [name for name in names if name in content.files]
-                if not found:
-                    raise UserError(
-                        f"{file}: has no array {names[0]!r} (found {', '.join(content.files) or 'nothing'})"
-                    )
-                arrays[names[0]] = content[found[0]]
-    except UserError:
+            yield content
+    except (UserError, MemoryError):  # too little memory is not damage
         raise
     except FileNotFoundError:
-        raise UserError(f"data.path = {file}: no such file; give the path of an npz file") from None
+        raise UserError(f"{where}: no such file; give the path of an npz file") from None
     except Exception as error:  # numpy raises many kinds for a file that is not what it should be
-        raise UserError(f"{file}: damaged or not an npz file ({str(error).splitlines()[0]})") from None
-    return arrays
+        raise UserError(f"{where}: damaged or not an npz file ({str(error).splitlines()[0]})") from None
+
+
+def array_in(content: NpzFile, name: str) -> np.ndarray:
+    """Read one array, after a look at its header: numpy allocates whatever the header claims."""
+    assert content.zip is not None  # it is open
+    info = content.zip.getinfo(f"{name}.npy")
+    with content.zip.open(info) as stream:
+        shape, _, dtype = _HEADERS[read_magic(stream)](stream)
+    if math.prod(shape) * dtype.itemsize > info.file_size:
+        raise ValueError(f"the header of {name} claims more than the file has")
+    return content[name]
+
+
+_HEADERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 
 def resolve(reference: str, key: str) -> Any:

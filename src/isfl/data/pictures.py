@@ -83,7 +83,7 @@ def _picture(file: Path) -> np.ndarray:
     try:
         with Image.open(file) as picture:
             return pixels_of(picture, str(file))
-    except UserError:
+    except (UserError, MemoryError):
         raise
     except Exception as error:  # also for pictures of unreasonable size
         raise UserError(f"{file}: damaged or not a picture ({error})") from None

@@ -10,19 +10,19 @@ from isfl.errors import UserError
 from isfl.randomness import Purpose, generator
 from isfl.sampling import Indices
 
-Origin = Literal["unused", "all"]
-"""Where public samples come from: set aside before clients get theirs, or from all training data."""
+Origin = Literal["unused", "unused-random", "all"]
+"""Where public samples come from: set aside before clients get theirs, balanced or at random, or all training data."""
 
 
 def public_set(labels: np.ndarray, public: int, seed: int, public_from: Origin = "unused") -> Indices:
-    """Return the positions of `public` samples: balanced over classes, or (from `"all"`) drawn at random."""
+    """Return the positions of `public` samples: balanced over classes (`"unused"`), or drawn at random."""
     if public >= len(labels):
         raise UserError(f"data.public asks for {public} samples, the data has {len(labels)}; lower data.public")
     rng = generator(seed, Purpose.PUBLIC_SET)
     match public_from:
         case "unused":
             return _balanced(labels, public, rng)
-        case "all":
+        case "unused-random" | "all":
             return np.sort(rng.choice(len(labels), public, replace=False))
         case _:
             assert_never(public_from)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 from torch import nn
 
 from isfl.data.dataset import Dataset
@@ -19,10 +18,12 @@ from isfl.engines.local.worker import LoadedModels, Place, Worker, devices, piec
 from isfl.federation.evaluation import ClassScores, Outcomes, class_scores
 from isfl.federation.interface import ModelFacts
 from isfl.federation.normalization import estimate_statistics, statistic_names
+from isfl.federation.participation import participant_count
 from isfl.federation.privacy import privacy_noise
-from isfl.federation.round import participant_count
 from isfl.federation.settings import Settings
 from isfl.federation.values import Weights, state_of
+from isfl.randomness import Noise
+from isfl.sampling import Indices
 from isfl.smoothness import (
     LipschitzEstimate,
     MomentsEstimate,
@@ -105,10 +106,9 @@ class ServerCompute:
         return state_of(module)
 
     def public_loss(self, model: Weights) -> Array:
-        (found,) = self.outcomes(model, "public")
-        return self._by_class(found, self.public).loss
+        return self._by_class(self.outcomes(model, {"public": None})["public"], self.public).loss
 
-    def privacy_noise(self, round: int) -> np.random.Generator:
+    def privacy_noise(self, round: int) -> Noise:
         return privacy_noise(self.settings.seed, round, real=self.real_clients)
 
     def gradient_square(self, model: Weights, target: Array) -> tuple[float, int]:
@@ -120,14 +120,13 @@ class ServerCompute:
         """The scores of what was found on the test set."""
         return self._by_class(found, self.test)
 
-    def outcomes(self, model: Weights, *places: Place) -> list[Outcomes]:
-        """Of whole data sets, piece by piece, in one go: no worker waits between two sets."""
-        rows = [(place, *piece) for place in places for piece in pieces(len(self.worker.data[place]), PIECE)]
-        found = self.executor.outcomes(rows, model)
-        return [
-            Outcomes.joined([part for (at, *_), part in zip(rows, found, strict=True) if at == place])
-            for place in places
-        ]
+    def outcomes(self, model: Weights, places: Mapping[Place, Indices | None]) -> dict[Place, Outcomes]:
+        """Of these rows of data sets, None for all, piece by piece, in one go: no worker waits between two sets."""
+        cut = [piece for p, rows in places.items() for piece in pieces(p, len(self.worker.data[p]), rows, PIECE)]
+        found: dict[Place, list[Outcomes]] = {place: [] for place in places}
+        for (place, _), part in zip(cut, self.executor.outcomes(cut, model), strict=True):
+            found[place].append(part)
+        return {place: Outcomes.joined(parts) for place, parts in found.items()}
 
     def _by_class(self, found: Outcomes, data: Dataset) -> ClassScores:
         return class_scores(found, data.labels.numpy(), self.num_classes)

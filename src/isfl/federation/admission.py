@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,13 +10,17 @@ import torch
 
 from isfl.federation.interface import ModelFacts
 from isfl.federation.normalization import without
+from isfl.federation.secure.quantise import expected_upload
 from isfl.federation.settings import Settings
+from isfl.federation.stragglers import Arrival, closing
 from isfl.federation.values import (
     ClientProfile,
     ClientUpdate,
     FederationState,
+    LateAnswer,
     Refusal,
     RenewalReport,
+    TrainAnswer,
     TrainTask,
     Weights,
 )
@@ -24,6 +28,22 @@ from isfl.theory.arrays import Array
 
 MOST_COST = 1e30
 """Larger than any number of seconds or gradients, and small enough to be added up."""
+
+
+@dataclass(frozen=True)
+class Secured:
+    """What the server learns of masked updates, and the messages that it took."""
+
+    mean: ClientUpdate | None
+    """One update in the place of all; None if the masks could not be removed."""
+    clipped: int
+    """Values of all updates beyond `secure.range`."""
+    sent: Sequence[object]
+    """All tasks of the round, those of training included."""
+    received: Sequence[object]
+    """The answers, without those to training tasks."""
+    seconds: float = 0.0
+    """That the server took to remove the masks."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +56,21 @@ class Admission:
     """Why other clients' answers are not used."""
     counted: Sequence[ClientUpdate]
     """All updates whose costs can be added up, admitted or not: they were paid for."""
+    late: Sequence[int] = ()
+    """The clients whose answers were not there when the round closed, ordered."""
+    simulated_seconds: float | None = None
+    """From the tasks to that moment, by the simulated latencies; None without them."""
+    unsent: frozenset[int] = frozenset()
+    """The clients whose training tasks were not sent."""
+    secured: Secured | None = None
+    """With `secure`: what can be seen of the admitted updates, whose models are masked."""
+
+    @property
+    def visible(self) -> Sequence[ClientUpdate]:
+        """The updates that can be combined: the admitted ones, or the mean of masked ones in their place."""
+        if self.secured is None:
+            return self.admitted
+        return [self.secured.mean] if self.admitted and self.secured.mean is not None else []
 
     def refusing(self, reasons: Mapping[int, str]) -> Admission:
         """Return the same answers without these clients' updates among the admitted ones."""
@@ -45,36 +80,78 @@ class Admission:
 
 def admit(
     tasks: Sequence[TrainTask],
-    answers: Sequence[ClientUpdate | Refusal],
+    answers: Sequence[TrainAnswer],
     state: FederationState,
     settings: Settings,
     facts: ModelFacts,
 ) -> Admission:
     """Decide which answers can be aggregated; each client is heard once."""
-    epochs = settings.training.local_epochs if settings.diagnostics.bound else None
-    expected, sends_loss = without(state.model, facts.statistics), not settings.protects_at_client
+    rows = state.rows([task.client for task in tasks])
+    sizes = {task.client: int(size) for task, size in zip(tasks, state.sizes[rows], strict=True)}
+    refusal = update_check(state.model, sizes, settings, facts)
     asked = {task.client for task in tasks}
     ordered = sorted(answers, key=lambda answer: answer.client)
+    late = {answer.client for answer in ordered if isinstance(answer, LateAnswer) and answer.round == state.round + 1}
+    came = [answer.update if isinstance(answer, LateAnswer) else answer for answer in ordered]
     admitted: dict[int, ClientUpdate] = {}
     refused: dict[int, str] = {}
     for answer in ordered:
+        if isinstance(answer, LateAnswer):
+            continue
         if answer.client not in asked:
             refused[answer.client] = "was not asked"
         elif isinstance(answer, Refusal):
             refused[answer.client] = answer.reason
         elif answer.client in admitted:
             refused[answer.client] = "answered twice"
-        elif reason := update_refusal(answer, expected, int(state.sizes[answer.client]), epochs, sends_loss):
+        elif settings.secure is not None and not answer.model:
+            refused[answer.client] = "withdrew its update, which is not finite"
+        elif reason := refusal(answer):
             refused[answer.client] = reason
         else:
             admitted[answer.client] = answer
-    for client in sorted(asked - admitted.keys() - refused.keys()):
+    for client in sorted(asked - admitted.keys() - refused.keys() - late):
         refused[client] = "did not answer"
     return Admission(
         admitted=[update for client, update in admitted.items() if client not in refused],
         refused=refused,
-        counted=[answer for answer in ordered if isinstance(answer, ClientUpdate) and cost_refusal(answer) is None],
+        counted=[answer for answer in came if isinstance(answer, ClientUpdate) and cost_refusal(answer) is None],
+        late=sorted(late),
+        unsent=unsent_clients(answers),
     )
+
+
+def unsent_clients(answers: Iterable[object]) -> frozenset[int]:
+    """Return the clients whose tasks the engine did not send."""
+    return frozenset(
+        answer.client for answer in answers if isinstance(answer, Refusal | LateAnswer) and not answer.sent
+    )
+
+
+def close_round(admission: Admission, arrived: Mapping[int, Arrival], needed: int, settings: Settings) -> Admission:
+    """Leave out what came after the round closed, by the simulated arrivals of all clients that were asked."""
+    stragglers = settings.stragglers
+    if stragglers is None or not arrived:
+        return admission
+    found = closing(arrived, {update.client for update in admission.admitted}, needed, stragglers.deadline)
+    return replace(
+        admission,
+        admitted=[update for update in admission.admitted if update.client not in found.late],
+        refused={client: reason for client, reason in admission.refused.items() if client not in found.late},
+        late=sorted(found.late),
+        simulated_seconds=None if stragglers.simulated is None else found.seconds,
+    )
+
+
+def update_check(
+    current: Weights, sizes: Mapping[int, int], settings: Settings, facts: ModelFacts
+) -> Callable[[ClientUpdate], str | None]:
+    """Return the function that says why an update of this round must not be aggregated; `sizes`: as announced."""
+    epochs = settings.training.local_epochs if settings.diagnostics.bound else None
+    expected = without(current, facts.statistics)
+    expected = expected if settings.secure is None else expected_upload(expected)
+    sends_loss = not settings.protects_at_client and settings.secure is None
+    return lambda update: update_refusal(update, expected, sizes[update.client], epochs, sends_loss)
 
 
 def update_refusal(
@@ -125,8 +202,15 @@ def cost_refusal(answer: ClientUpdate | RenewalReport) -> str | None:
     return None if fine else f"reports costs that cannot be ({', '.join(f'{cost:g}' for cost in costs)})"
 
 
-def renewal_refusal(report: RenewalReport, num_classes: int) -> str | None:
-    """Why this report of private ISFL is not counted, or None. Unknown values (NaN) are fine."""
+def renewal_refusal(report: RenewalReport, num_classes: int, secure: bool) -> str | None:
+    """Why this report of private ISFL is not counted, or None. Unknown values (NaN) are fine.
+
+    `secure`: Lipschitz values stay at the client.
+    """
+    if (report.lipschitz is None) is not secure:
+        return "reports Lipschitz values that it was not asked for" if secure else "reports no Lipschitz values"
+    if report.lipschitz is None:
+        return cost_refusal(report)
     known = np.where(np.isnan(report.lipschitz), 0.0, report.lipschitz)
     if not _measurements(known, num_classes):
         return f"reports Lipschitz values that are not {num_classes} finite numbers of at least 0"

@@ -22,6 +22,7 @@ from isfl.federation.objectives import LocalTraining
 from isfl.federation.privacy import noised_update, privacy_noise
 from isfl.federation.sampling_rules import Known, LocalData, Stream
 from isfl.federation.sampling_rules.isfl import renew
+from isfl.federation.secure.client import masked_update
 from isfl.federation.settings import Settings
 from isfl.federation.training import Slots, epoch_size, train
 from isfl.federation.values import (
@@ -34,13 +35,13 @@ from isfl.federation.values import (
     TrainTask,
     Weights,
 )
-from isfl.randomness import Purpose, torch_randomness
+from isfl.randomness import Noise, Purpose, torch_randomness
 from isfl.smoothness import estimate_lipschitz
 from isfl.theory.arrays import Array
 from isfl.theory.bias_variance import Moments
 
 
-def introduce(client: int, data: Dataset, settings: Settings, noise: np.random.Generator) -> ClientProfile:
+def introduce(client: int, data: Dataset, settings: Settings, noise: Noise) -> ClientProfile:
     """Return what the server learns at the start: class counts, noised counts, or none.
 
     `noise` must be the client's own secret in a deployment: a server that could repeat it could subtract it.
@@ -62,7 +63,7 @@ def train_client(
 ) -> tuple[ClientUpdate, ClientMemory]:
     """Train one client for one round (Algorithm 2, lines 3 to 6).
 
-    `real` says that the data are not a part of the configuration's: noise that protects them must not be repeatable.
+    `real` says that the client is not simulated: noise that protects its data must not be repeatable.
     """
     scheme, training = settings.scheme, settings.training
     start = time.perf_counter()
@@ -114,14 +115,23 @@ def train_client(
         gradient_norm=result.gradient_norm,
         gradient_variance=result.gradient_variance,
     )
+    secret = memory.secret
+    if settings.secure is not None:
+        update, secret = masked_update(update, task, settings, secret)
     remembers = scheme.objective.keeps_local_model or settings.measures_at_client
     finite = all(bool(torch.isfinite(value).all()) for value in trained.values())
     return update, ClientMemory(
         # A model that diverged is refused by the server; remembered, it would spoil every round to come.
         local_model=(trained if finite else memory.local_model) if remembers else None,
         statistics=only(trained, statistics) if finite else memory.statistics,
-        probabilities=draws.probabilities,
+        probabilities=draws.probabilities if keeps_probabilities(settings) else None,
+        secret=secret,
     )
+
+
+def keeps_probabilities(settings: Settings) -> bool:
+    """Return whether a client must know later what it drew with; others find their probabilities anew."""
+    return settings.measures_at_client or settings.scheme.sampling.from_local_model
 
 
 def renew_at_client(
@@ -130,8 +140,9 @@ def renew_at_client(
     """`lipschitz_at = "client"`: compare the last local model with the global one and solve for the probabilities."""
     rule = settings.importance_sampling
     assert rule is not None and memory.probabilities is not None
+    secure = settings.secure is not None  # then what follows from the local model stays here
     if memory.local_model is None:  # it has never had a model that was finite: nothing to compare, nothing changes
-        unknown = np.full(data.num_classes, np.nan)
+        unknown = None if secure else np.full(data.num_classes, np.nan)
         return RenewalReport(task.client, unknown, dropped=0, evaluations=0, seconds=0.0), memory
     start = time.perf_counter()
     local = copy.deepcopy(model)
@@ -144,8 +155,8 @@ def renew_at_client(
     result = renew(rule, task.target[None], shares, memory.probabilities[None], estimate.values)
     report = RenewalReport(
         client=task.client,
-        lipschitz=estimate.values[0],
-        dropped=int(estimate.dropped[0]),
+        lipschitz=None if secure else estimate.values[0],
+        dropped=0 if secure else int(estimate.dropped[0]),
         evaluations=estimate.gradient_evaluations,
         seconds=time.perf_counter() - start,
     )

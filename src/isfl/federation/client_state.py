@@ -30,6 +30,11 @@ class StoredState:
     sha256: str = ""
     """Checksum of that file."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the client remembers nothing."""
+        return self.file is None and not any(part is not None for part in split(self.small)[1].values())
+
 
 def store(directory: Path, client: int, round: int, memory: ClientMemory) -> StoredState:
     """Write the models of a memory to a file in `directory`; without models, write nothing."""

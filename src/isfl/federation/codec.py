@@ -155,7 +155,7 @@ def from_bytes(kind: type[Value], content: bytes) -> Value:
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         known = header["__metadata__"][CHECKSUM]
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CodecError(f"cannot be read ({type(error).__name__})") from None
     if known != _digest(tensors):
         raise CodecError("its checksum does not match")

@@ -60,7 +60,7 @@ def diagnose(
     if not settings.diagnostics.bound or not admitted:
         return NOTHING
     began = time.perf_counter()
-    target = state.target[[update.client for update in admitted]].mean(axis=0)
+    target = state.target[state.rows([update.client for update in admitted])].mean(axis=0)
     square, evaluations = engine.server.gradient_square(new.model, target)
     drift, bound = None, None
     if moved is not None:
@@ -99,7 +99,7 @@ def _bound(
         return None
     present = [update for update, ok in zip(admitted, known, strict=True) if ok]
     rows = measured.lipschitz[known]
-    target = state.target[[update.client for update in present]].mean(axis=0)
+    target = state.target[state.rows([update.client for update in present])].mean(axis=0)
     # L_i of the global model must hold for every client; classes without a value count as the average one.
     per_class = np.array([np.nanmax(column) if np.isfinite(column).any() else np.nan for column in rows.T])
     mean_lipschitz = float(np.where(np.isfinite(per_class), per_class, np.nanmean(per_class)) @ target)

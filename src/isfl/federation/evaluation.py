@@ -62,6 +62,9 @@ class Outcomes:
     def rows(self, start: int, stop: int) -> Outcomes:
         return Outcomes(*(getattr(self, part.name)[start:stop] for part in fields(self)))
 
+    def at(self, positions: np.ndarray) -> Outcomes:
+        return Outcomes(*(getattr(self, part.name)[positions] for part in fields(self)))
+
     @classmethod
     def joined(cls, parts: Sequence[Outcomes]) -> Outcomes:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))

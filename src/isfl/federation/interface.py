@@ -6,21 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from isfl.federation.client_state import StoredState
 from isfl.federation.evaluation import ClassScores, Score
 from isfl.federation.values import (
     ClientProfile,
-    ClientUpdate,
     FederationState,
+    LateAnswer,
     Observation,
     Refusal,
     RenewalReport,
     RenewTask,
+    SecureAnswer,
+    SecureTask,
+    TrainAnswer,
     TrainTask,
     Weights,
 )
+from isfl.randomness import Noise
 from isfl.smoothness import LipschitzEstimate, MomentsEstimate
 from isfl.theory.arrays import Array
 
@@ -57,7 +59,7 @@ class Server(Protocol):
         """(C,) mean loss of each class on the public set, NaN where it has none."""
         ...
 
-    def privacy_noise(self, round: int) -> np.random.Generator:
+    def privacy_noise(self, round: int) -> Noise:
         """The source of the noise that hides clients in this round; a secret where clients are real."""
         ...
 
@@ -75,23 +77,43 @@ class Engine(Protocol):
     @property
     def server(self) -> Server: ...
     @property
+    def num_clients(self) -> int:
+        """K, connected or not."""
+        ...
+
+    @property
+    def real_time(self) -> bool:
+        """Whether clients take real time: then `train` itself closes a round (`[stragglers]`) and names who is late."""
+        ...
+
+    @property
     def client_states(self) -> Mapping[int, StoredState]:
         """What clients of this machine remember, for checkpoints; nothing where clients keep their own state."""
         ...
 
     def restore(self, state: FederationState, client_states: Mapping[int, StoredState]) -> None:
-        """Continue from a checkpoint instead of `introduce`."""
+        """Continue from a checkpoint."""
         ...
 
-    def introduce(self) -> Sequence[ClientProfile]: ...
-    def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate | Refusal]: ...
+    def introduce(self, clients: Sequence[int] | None = None) -> Sequence[ClientProfile | Refusal]:
+        """What these clients, or all, say of themselves."""
+        ...
+
+    def train(self, tasks: Sequence[TrainTask]) -> Sequence[TrainAnswer]: ...
     def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport | Refusal]: ...
-    def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
-        """D_S by class, and every client's own data, as far as the client can be asked."""
+    def exchange(self, tasks: Sequence[SecureTask]) -> Sequence[SecureAnswer | Refusal | LateAnswer]:
+        """One phase of secure aggregation, in which nothing is trained.
+
+        A client that is still at work for a closed round is not asked: it is late.
+        """
+        ...
+
+    def evaluate(self, model: Weights, clients: Sequence[int] | None = None) -> tuple[ClassScores, Mapping[int, Score]]:
+        """D_S by class, and the own data of these clients, or of all, as far as they can be asked."""
         ...
 
     def observe(self, tasks: Sequence[TrainTask]) -> Mapping[int, Observation]:
-        """What clients hold and drew with, or would have, given these tasks, one for every client.
+        """What clients hold and drew with, or would have, given these tasks, one per client.
 
         As far as it may be looked at: every client in a simulation, none where it is private.
         """

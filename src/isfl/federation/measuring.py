@@ -8,7 +8,7 @@ Two questions, answered apart: who measures `L`, and who solves for `q`.
 |---|---|---|---|---|
 | `server` | `server` | server | server | counts up once, `q^k` down |
 | `client` | `server` | server | client | `L_k` down: the paper's private mode |
-| `client` | `client` | client | client | the new global model down once more |
+| `client` | `client` | client | client | the new global model down once more, `L_k` up unless `secure` is on |
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from isfl.federation.admission import renewal_refusal
+from isfl.federation.admission import renewal_refusal, unsent_clients
 from isfl.federation.interface import Engine
 from isfl.federation.normalization import only
 from isfl.federation.sampling_rules.isfl import ImportanceSampling, Rho, renew
@@ -101,8 +101,10 @@ def measure_and_renew(
         return new, None
     reference = state.model if rule is not None and rule.reference == "before" else new.model
     clients = [update.client for update in admitted]
+    rows = state.rows(clients)
     if settings.measures_at_client:
-        found = _at_clients([RenewTask(new.round, k, reference, state.target[k]) for k in clients], engine)
+        tasks = [RenewTask(new.round, k, reference, state.target[i]) for k, i in zip(clients, rows, strict=True)]
+        found = _at_clients(tasks, engine, secure=settings.secure is not None)
     else:
         found = _at_server(admitted, reference, engine)
 
@@ -113,7 +115,7 @@ def measure_and_renew(
         began = time.perf_counter()
         result = renew(
             rule or ImportanceSampling(),
-            state.target[[clients[i] for i in seen]],
+            state.target[rows[seen]],
             np.stack([view.shares for view in views]),
             np.stack([view.probabilities for view in views]),
             found.values[seen],
@@ -122,13 +124,13 @@ def measure_and_renew(
         rho.used[seen], rho.paper[seen], rho.minimum[seen] = result.rho.used, result.rho.paper, result.rho.minimum
         if state.probabilities is not None:
             probabilities = state.probabilities.copy()
-            probabilities[clients] = result.probabilities  # where the server solves, it knows every client
+            probabilities[rows] = result.probabilities  # where the server solves, it knows every client
             new = replace(new, probabilities=probabilities)
     if state.lipschitz is not None:
-        rows = state.lipschitz.copy()
+        lipschitz = state.lipschitz.copy()
         known = np.isfinite(found.values).any(axis=1)
-        rows[np.array(clients)[known]] = found.values[known]
-        new = replace(new, lipschitz=rows)
+        lipschitz[rows[known]] = found.values[known]
+        new = replace(new, lipschitz=lipschitz)
     return new, Measured(found.values, rho, found)
 
 
@@ -146,26 +148,32 @@ def _at_server(admitted: Sequence[ClientUpdate], reference: Weights, engine: Eng
     )
 
 
-def _at_clients(tasks: Sequence[RenewTask], engine: Engine) -> Lipschitz:
-    """Each client compares its last local model with the new global one, which is sent to it."""
+def _at_clients(tasks: Sequence[RenewTask], engine: Engine, secure: bool) -> Lipschitz:
+    """Each client compares its last local model with the new global one, which is sent to it.
+
+    `secure`: the values stay at the clients, too.
+    """
     asked = [task.client for task in tasks]
     reports: dict[int, RenewalReport] = {}
     refused: dict[int, str] = {}
-    for answer in engine.renew(tasks):
+    answers = engine.renew(tasks)
+    for answer in answers:
         if isinstance(answer, Refusal):
             refused[answer.client] = answer.reason
-        elif reason := renewal_refusal(answer, engine.server.num_classes):
+        elif reason := renewal_refusal(answer, engine.server.num_classes, secure):
             refused[answer.client] = reason
         elif answer.client in asked:
             reports[answer.client] = answer
     refused |= dict.fromkeys(set(asked) - reports.keys() - refused.keys(), "did not answer")
     unknown = np.full(engine.server.num_classes, np.nan)
+    unsent = unsent_clients(answers)
+    told = {k: report.lipschitz for k, report in reports.items() if report.lipschitz is not None}
     return Lipschitz(
-        values=np.stack([reports[k].lipschitz if k in reports else unknown for k in asked]),
+        values=np.stack([told.get(k, unknown) for k in asked]),
         dropped=sum(r.dropped for r in reports.values()),
         evaluations=sum(r.evaluations for r in reports.values()),
         seconds=sum(r.seconds for r in reports.values()),
         bytes_up=sum(map(payload_bytes, reports.values())),
-        bytes_down=sum(map(payload_bytes, tasks)),
+        bytes_down=sum(payload_bytes(task) for task in tasks if task.client not in unsent),
         refused={client: refused[client] for client in sorted(refused)},
     )

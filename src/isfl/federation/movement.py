@@ -29,7 +29,7 @@ def movement(
     """Measure the clients' movement in the round after `state`; None if no two models can be compared."""
     # Clients that start from models of their own have not drifted apart: they never were together.
     together = settings.training.initial_models == "shared" or state.round > 0
-    if not admitted or not together:
+    if not admitted or not together or settings.secure is not None:
         return None
     weights = settings.scheme.aggregation.client_weights([update.num_samples for update in admitted])
     return squared_distances(admitted, state.model, weights, parameters)

@@ -41,7 +41,7 @@ def why_slow_convolutions(model: nn.Module, settings: Settings) -> str | None:
 
     It is None also if the model has no convolution that could be compiled.
     """
-    if not any(isinstance(layer, nn.Conv2d) and suits(layer) for layer in model.modules()):
+    if not has_compilable_convolutions(model):
         return None
     match settings.training.convolutions:
         case "torch":
@@ -50,3 +50,8 @@ def why_slow_convolutions(model: nn.Module, settings: Settings) -> str | None:
             return "they are for CPUs, and this machine has CUDA" if torch.cuda.is_available() else why_unavailable()
         case _:
             assert_never(settings.training.convolutions)
+
+
+def has_compilable_convolutions(model: nn.Module) -> bool:
+    """Return whether the model has 3x3 convolutions of the kind that can be compiled."""
+    return any(isinstance(layer, nn.Conv2d) and suits(layer) for layer in model.modules())

@@ -14,6 +14,7 @@ from isfl.federation.measuring import Measured, MeasuredMoments
 from isfl.federation.movement import Movement
 from isfl.federation.sampling_rules.isfl import Rho
 from isfl.federation.settings import Settings
+from isfl.federation.target_error import TargetError
 from isfl.federation.values import ClientUpdate, FederationState, Observation, TrainTask, payload_bytes
 from isfl.theory.arrays import Array
 from isfl.theory.bound import Bound
@@ -59,14 +60,24 @@ class RoundReport:
 
     round: int
     num_clients: int
+    target_error: TargetError | None
+    """Of a target that is estimated from the clients seen so far; None also while only one was."""
     participants: tuple[int, ...]
+    """The clients that were asked."""
     refused: Mapping[int, str]
+    late: tuple[int, ...]
+    """The clients that the round closed without (`[stragglers]`)."""
+    simulated_seconds: float | None
+    """When it closed, by the simulated latencies; None without them."""
     train_loss: float | None
     standard: ClassScores | None
     """None in rounds that are not evaluated."""
     clients: Mapping[int, Score]
     probabilities: Mapping[int, Array]
-    """What each client drew with in this round, or would have, as far as it may be seen."""
+    """What clients drew with in this round, or would have, as far as it may be seen.
+
+    Up to `MOST_LISTED` clients, every client seen so far; with more, those that took part.
+    """
     lipschitz: Mapping[int, Array]
     """The values measured after this round's training, from which these clients' next probabilities follow."""
     rho: Rho[float | None]
@@ -79,6 +90,8 @@ class RoundReport:
     gradient_square: float | None
     bound: Bound | None
     dropped_samples: int
+    clipped_values: int | None
+    """Values of masked updates beyond `secure.range`; None without `secure`."""
     gradient_evaluations: Cost
     seconds: Cost
     evaluation_seconds: float
@@ -93,6 +106,7 @@ class RoundReport:
 def report_of(
     settings: Settings,
     state: FederationState,
+    chosen: Sequence[int],
     tasks: Sequence[TrainTask],
     aggregated: Aggregated,
     observed: Mapping[int, Observation],
@@ -103,18 +117,26 @@ def report_of(
     evaluation: Evaluation,
     epsilon: float | None,
 ) -> RoundReport:
-    """Put together what the steps of a round measured; `state` is the one before it."""
+    """Put together what the steps of a round measured; `state` is the one before it, with the clients chosen."""
     admission = aggregated.admission
+    secured = admission.secured
+    sent: Sequence[object] = [task for task in tasks if task.client not in admission.unsent]
+    received: Sequence[object] = []
+    if secured is not None:
+        sent, received = secured.sent, secured.received
     paid, found = admission.counted, None if measured is None else measured.cost
     refused = dict(admission.refused)
     if found is not None:
         refused |= {client: f"renewal: {reason}" for client, reason in found.refused.items()}
     return RoundReport(
         round=state.round + 1,
-        num_clients=len(state.sizes),
-        participants=tuple(task.client for task in tasks),
+        num_clients=state.num_clients,
+        target_error=settings.target.error(state.counts, state.num_clients),
+        participants=tuple(chosen),
         refused=refused,
-        train_loss=_mean_loss(admission.admitted),
+        late=tuple(admission.late),
+        simulated_seconds=admission.simulated_seconds,
+        train_loss=_mean_loss(admission.visible),
         standard=evaluation.standard,
         clients=evaluation.clients,
         probabilities={k: seen.probabilities for k, seen in observed.items()},
@@ -126,6 +148,7 @@ def report_of(
         gradient_square=theory.gradient_square,
         bound=theory.bound,
         dropped_samples=moments.dropped + (0 if found is None else found.dropped),
+        clipped_values=None if secured is None else secured.clipped,
         gradient_evaluations=_cost(
             settings,
             training=sum(u.training_evaluations for u in paid),
@@ -140,11 +163,11 @@ def report_of(
             sampling=sum(u.sampling_seconds for u in paid) + moments.seconds,
             diagnostics=sum(u.diagnostic_seconds for u in paid) + theory.seconds,
             lipschitz=0.0 if found is None else found.seconds,
-            aggregation=aggregated.seconds,
+            aggregation=aggregated.seconds + (0.0 if secured is None else secured.seconds),
         ),
         evaluation_seconds=evaluation.seconds,
-        bytes_up=sum(map(payload_bytes, paid)) + (0 if found is None else found.bytes_up),
-        bytes_down=sum(map(payload_bytes, tasks)) + (0 if found is None else found.bytes_down),
+        bytes_up=sum(map(payload_bytes, [*paid, *received])) + (0 if found is None else found.bytes_up),
+        bytes_down=sum(map(payload_bytes, sent)) + (0 if found is None else found.bytes_down),
         epsilon=epsilon,
     )
 

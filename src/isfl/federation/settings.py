@@ -1,14 +1,15 @@
-"""The settings of a federation: seed, scheme, training, target, BatchNorm policy, simulated attack."""
+"""The settings of a federation: seed, scheme, training, target, BatchNorm policy, simulated attack, stragglers."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from isfl.data.transforms import AnyTransform
 from isfl.federation.aggregations.base import WeightedMean
-from isfl.federation.attacks import AnyAttack
+from isfl.federation.attacks import AnyAttack, Attack
 from isfl.federation.attacks.none import NoAttack
 from isfl.federation.optimizers import AnyOptimizer, Optimizer
 from isfl.federation.optimizers.adam import Adam
@@ -16,8 +17,13 @@ from isfl.federation.privacy import Privacy
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.schedules import AnySchedule, Constant
 from isfl.federation.scheme import Scheme
+from isfl.federation.secure.settings import SecureAggregation
+from isfl.federation.stragglers import Stragglers
 from isfl.federation.targets import TARGETS, AnyTarget, GlobalTarget
 from isfl.schema import Part
+
+MOST_LISTED = 10_000
+"""With more clients than this, nothing is recorded that has one entry for every client."""
 
 
 class Training(Part):
@@ -46,7 +52,15 @@ class Training(Part):
     evaluate_every: int = Field(
         1,
         ge=1,
-        description="rounds from one evaluation to the next, each a pass over all data; the last round has one",
+        description="rounds from one evaluation to the next, each on D_S and on data of clients (`evaluate_clients`); "
+        "the last round has one",
+    )
+    evaluate_clients: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the clients that evaluate the model on their data in such a round, chosen at random; "
+        f"none: all clients, or with more than {MOST_LISTED:,} as many as take part in a round",
     )
     batchnorm: Literal["average", "local", "group"] = Field(
         "average",
@@ -91,7 +105,11 @@ class Settings(Part):
     target: AnyTarget = GlobalTarget()
     diagnostics: Diagnostics = Diagnostics()
     privacy: Privacy | None = Field(None, description="differential privacy for whole clients; off without this table")
+    secure: SecureAggregation | None = Field(
+        None, description="secure aggregation: the server learns the sum of the updates only; off without this table"
+    )
     attack: AnyAttack = NoAttack()
+    stragglers: Stragglers | None = Field(None, description="off without this table: a round waits for every client")
 
     @property
     def importance_sampling(self) -> ImportanceSampling | None:
@@ -125,7 +143,8 @@ class Settings(Part):
     @property
     def hides_counts(self) -> bool:
         """Whether the server never sees exact class counts."""
-        private = self.scheme.sampling.keeps_counts or (self.protects_at_client and self.importance_sampling is None)
+        protected = self.protects_at_client or self.secure is not None
+        private = self.scheme.sampling.keeps_counts or (protected and self.importance_sampling is None)
         kept = private and not self.target.needs_exact_counts
         return kept or self.solves_at_client or self.target.count_epsilon is not None
 
@@ -154,11 +173,64 @@ class Settings(Part):
         if self.privacy.at == "client":
             for unprotected, what in (
                 (not self.hides_counts, "scheme.sampling.where = 'server' sends class counts"),
-                (self.measures_at_client, "scheme.sampling.lipschitz_at = 'client' sends Lipschitz values"),
+                (
+                    self.measures_at_client and self.secure is None,
+                    "scheme.sampling.lipschitz_at = 'client' sends Lipschitz values",
+                ),
                 (self.diagnostics.bound, "diagnostics.bound = true sends norms of gradients"),
             ):
                 if unprotected:
                     raise ValueError(f"privacy.at = 'client': {what} without protection")
+        return self
+
+    @model_validator(mode="after")
+    def _has_clients_to_ask(self) -> Settings:
+        over = 0.0 if self.stragglers is None else self.stragglers.over_selection
+        participation = self.training.participation
+        if over and participation * (1 + over) > 1 + 1e-9:
+            raise ValueError(
+                f"stragglers.over_selection = {over:g} with training.participation = {participation:g} asks more "
+                f"clients than there are; use a participation of at most {math.floor(1000 / (1 + over)) / 1000:g}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _secure(self) -> Settings:
+        """Refuse what needs single updates, or class counts, at the server."""
+        if self.secure is None:
+            return self
+        rule, aggregation, attack = self.importance_sampling, self.scheme.aggregation, self.attack
+        for refused, what, remedy in (
+            (
+                rule is not None and not self.measures_at_client,
+                "scheme.sampling.lipschitz_at = 'server' compares single local models",
+                "use where = 'client' and lipschitz_at = 'client'",
+            ),
+            (
+                self.target.needs_exact_counts,
+                f"target.kind = {self.target.kind!r} needs the class counts of single clients",
+                f"use {_without_exact_counts()}",
+            ),
+            (
+                not isinstance(aggregation, WeightedMean) or aggregation.screens,
+                f"scheme.aggregation.rule = {aggregation.rule!r} looks at single updates",
+                "use 'mean', 'momentum' or 'adam'",
+            ),
+            (self.diagnostics.lipschitz, "diagnostics.lipschitz = true compares single local models", "leave it out"),
+            (self.diagnostics.bound, "diagnostics.bound = true looks at single updates", "leave it out"),
+            (
+                self.privacy is not None and self.privacy.at == "server",
+                "privacy.at = 'server' clips single updates",
+                "use at = 'client'",
+            ),
+            (
+                type(attack).crafted is not Attack.crafted,
+                f"attack.kind = {attack.kind!r} looks at single updates",
+                "use 'label-flip', or leave [attack] out",
+            ),
+        ):
+            if refused:
+                raise ValueError(f"secure: {what}, which the server does not see; {remedy}")
         return self
 
     @model_validator(mode="after")
@@ -174,10 +246,9 @@ class Settings(Part):
     def _possible(self) -> Settings:
         rule = self.importance_sampling
         if rule is not None and rule.where == "client" and self.target.needs_exact_counts:
-            others = [repr(kind.model_fields["kind"].default) for kind in TARGETS if not kind.needs_exact_counts]
             raise ValueError(
                 f"scheme.sampling.where = 'client' keeps class counts private, so target.kind = {self.target.kind!r} "
-                f"cannot be computed; use {' or '.join(others)}"
+                f"cannot be computed; use {_without_exact_counts()}"
             )
         if rule is not None and rule.where == "server" and self.target.count_epsilon is not None:
             raise ValueError(
@@ -192,3 +263,8 @@ class Settings(Part):
                 "hides"
             )
         return self
+
+
+def _without_exact_counts() -> str:
+    """Name the targets that need no class counts of single clients."""
+    return " or ".join(repr(kind.model_fields["kind"].default) for kind in TARGETS if not kind.needs_exact_counts)

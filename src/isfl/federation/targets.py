@@ -13,7 +13,9 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from isfl.errors import UserError
+from isfl.federation.target_error import TargetError, estimation_error
 from isfl.federation.values import ClientProfile
+from isfl.randomness import Noise
 from isfl.schema import Part, one_of
 from isfl.theory.arrays import Array, shares
 from isfl.theory.lies import capped
@@ -32,20 +34,40 @@ class Target(Part):
     needs_exact_counts: ClassVar[bool] = False
     """Whether the server computes the shares from exact class counts of the clients."""
 
+    from_all_clients: ClassVar[bool] = True
+    """Whether the shares follow from the data of all clients, so that all introduce themselves before the first round;
+    otherwise each does when it is first chosen."""
+
     kind: str
+
+    def check(self, num_clients: int, num_classes: int) -> None:
+        """Refuse shares that do not fit the federation, before the first round."""
 
     @property
     def count_epsilon(self) -> float | None:
         """The privacy budget with which clients add noise to the counts they send; None: they add none."""
         return None
 
-    def sent_counts(self, counts: Array, noise: np.random.Generator) -> Array:
+    def sent_counts(self, counts: Array, noise: Noise) -> Array:
         """Return the (C,) class counts as a client sends them."""
         return counts
 
     @abstractmethod
-    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
-        """Return the (K, C) shares that each client aims at."""
+    def client_shares(
+        self, profiles: Sequence[ClientProfile], num_classes: int, num_clients: int | None = None
+    ) -> Array:
+        """Return the (n, C) shares that each of these clients aims at; `num_clients` is K, if these are not all."""
+
+    def revised(self, shares: Array, counts: Array | None) -> Array:
+        """Return the (n, C) shares of all clients seen, after more were; most targets do not change.
+
+        `counts` are their (n, C) class counts; None where they are private.
+        """
+        return shares
+
+    def error(self, counts: Array | None, num_clients: int) -> TargetError | None:
+        """Return the error of shares that are estimated from some of the clients; None for other shares."""
+        return None
 
 
 class GlobalTarget(Target):
@@ -55,16 +77,21 @@ class GlobalTarget(Target):
     kind: Literal["global"] = "global"
     cap: float | None = CAP
 
-    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+    def client_shares(
+        self, profiles: Sequence[ClientProfile], num_classes: int, num_clients: int | None = None
+    ) -> Array:
         return _global_shares(profiles, num_classes, self.cap)
 
 
 class UniformTarget(Target):
-    """All classes alike; needs no class counts."""
+    """All classes alike; needs no class counts. Clients introduce themselves when they are first chosen."""
 
+    from_all_clients: ClassVar[bool] = False
     kind: Literal["uniform"] = "uniform"
 
-    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+    def client_shares(
+        self, profiles: Sequence[ClientProfile], num_classes: int, num_clients: int | None = None
+    ) -> Array:
         return np.full((len(profiles), num_classes), 1.0 / num_classes)
 
 
@@ -78,7 +105,9 @@ class LocalTarget(Target):
     kind: Literal["local"] = "local"
     weight: float = Field(1.0, ge=0, le=1, description="1: each client's own mix; 0: the global shares")
 
-    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+    def client_shares(
+        self, profiles: Sequence[ClientProfile], num_classes: int, num_clients: int | None = None
+    ) -> Array:
         counts = np.stack([p.class_counts for p in profiles if p.class_counts is not None])
         local = self.weight * counts / counts.sum(axis=1, keepdims=True)
         mixed: Array = local + (1.0 - self.weight) * _global_shares(profiles, num_classes)
@@ -86,8 +115,12 @@ class LocalTarget(Target):
 
 
 class GivenTarget(Target):
-    """A vector for all clients, or one vector per client (personalisation)."""
+    """A vector for all clients, or one vector per client (personalisation).
 
+    Clients introduce themselves when they are first chosen.
+    """
+
+    from_all_clients: ClassVar[bool] = False
     kind: Literal["given"] = "given"
     shares: list[float] | list[list[float]] = Field(description="numbers that sum to 1, in the order of the classes")
 
@@ -99,14 +132,21 @@ class GivenTarget(Target):
         shares("shares", np.asarray(value, dtype=float))
         return value
 
-    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
-        clients, given = len(profiles), np.atleast_2d(np.asarray(self.shares, dtype=np.float64))
-        if given.shape[1] != num_classes or given.shape[0] not in (1, clients):
+    def check(self, num_clients: int, num_classes: int) -> None:
+        given = np.atleast_2d(np.asarray(self.shares))
+        if given.shape[1] != num_classes or given.shape[0] not in (1, num_clients):
             raise UserError(
                 f"target.shares has shape {np.asarray(self.shares).shape}: give {num_classes} numbers, "
-                f"or {clients} rows of them, one per client"
+                f"or {num_clients} rows of them, one per client"
             )
-        return np.broadcast_to(given / given.sum(axis=1, keepdims=True), (clients, num_classes)).copy()
+
+    def client_shares(
+        self, profiles: Sequence[ClientProfile], num_classes: int, num_clients: int | None = None
+    ) -> Array:
+        self.check(num_clients or len(profiles), num_classes)
+        given = np.atleast_2d(np.asarray(self.shares, dtype=np.float64))
+        rows = given / given.sum(axis=1, keepdims=True)
+        return rows[[0 if len(rows) == 1 else profile.client for profile in profiles]]
 
 
 class NoisedTarget(Target):
@@ -125,11 +165,43 @@ class NoisedTarget(Target):
     def count_epsilon(self) -> float | None:
         return self.epsilon
 
-    def sent_counts(self, counts: Array, noise: np.random.Generator) -> Array:
+    def sent_counts(self, counts: Array, noise: Noise) -> Array:
         return counts + noise.laplace(scale=2.0 / self.epsilon, size=len(counts))
 
-    def client_shares(self, profiles: Sequence[ClientProfile], num_classes: int) -> Array:
+    def client_shares(
+        self, profiles: Sequence[ClientProfile], num_classes: int, num_clients: int | None = None
+    ) -> Array:
         return _global_shares(profiles, num_classes, self.cap)
+
+
+class EstimatedTarget(Target):
+    """The class shares of the clients seen so far, for federations too large to ask every client first.
+
+    Clients send their class counts when they are first chosen. `target_error` in the metrics has the standard errors of
+    the shares and a bound on their distance from those of all clients (`federation/target_error.py`). With all clients
+    seen, these are the shares of `global`.
+
+    The target of all clients seen changes with every new one. Probabilities that the server has computed for a client
+    follow when that client's next update is admitted.
+    """
+
+    needs_exact_counts: ClassVar[bool] = True
+    from_all_clients: ClassVar[bool] = False
+    kind: Literal["estimated"] = "estimated"
+    cap: float | None = CAP
+
+    def client_shares(
+        self, profiles: Sequence[ClientProfile], num_classes: int, num_clients: int | None = None
+    ) -> Array:
+        return np.zeros((len(profiles), num_classes))  # `revised` has the shares, from all clients seen
+
+    def revised(self, shares: Array, counts: Array | None) -> Array:
+        assert counts is not None, "the server has exact counts"
+        return np.broadcast_to(_shares(_capped(counts, self.cap).sum(axis=0)), shares.shape).copy()
+
+    def error(self, counts: Array | None, num_clients: int) -> TargetError | None:
+        assert counts is not None, "the server has exact counts"
+        return estimation_error(_capped(counts, self.cap), num_clients)
 
 
 TARGETS: tuple[type[Target], ...] = (
@@ -138,6 +210,7 @@ TARGETS: tuple[type[Target], ...] = (
     LocalTarget,
     GivenTarget,
     NoisedTarget,
+    EstimatedTarget,
 )
 
 if TYPE_CHECKING:
@@ -151,12 +224,22 @@ def _global_shares(profiles: Sequence[ClientProfile], num_classes: int, cap: flo
 
     With a cap, counts whose absolute values sum to more than `cap` times the median sum are scaled down to that.
     """
-    total = np.zeros(num_classes)
     ordered = [p.class_counts for p in sorted(profiles, key=lambda p: p.client) if p.class_counts is not None]
-    sizes = np.array([np.abs(counts).sum() for counts in ordered])
-    for counts, size, allowed in zip(ordered, sizes, capped(sizes, cap), strict=True):
-        total += counts if size <= allowed else counts * (allowed / size)
+    total = _capped(np.stack(ordered), cap).sum(axis=0)
+    return np.broadcast_to(_shares(total), (len(profiles), num_classes)).copy()
+
+
+def _capped(counts: Array, cap: float | None) -> Array:
+    if len(counts) == 0:
+        return counts  # no client has introduced itself: there is no median
+    sizes = np.abs(counts).sum(axis=1)
+    allowed = capped(sizes, cap)
+    factors = np.divide(allowed, sizes, out=np.ones_like(sizes), where=sizes > allowed)
+    return np.asarray(counts * factors[:, None])
+
+
+def _shares(total: Array) -> Array:
     total = np.maximum(total, 0.0)  # noise may push a rare class below zero
     if total.sum() <= 0:
         raise UserError("target.kind = 'noised': the noise left no positive count; raise target.epsilon")
-    return np.broadcast_to(total / total.sum(), (len(profiles), num_classes)).copy()
+    return np.asarray(total / total.sum())

@@ -6,7 +6,8 @@ numbers and strings only, so that each can be written down and sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 import numpy as np
 from torch import Tensor, nn
@@ -19,12 +20,24 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class ClientProfile:
-    """What the server learns about a client before the first round."""
+    """What the server learns about a client before it first takes part."""
 
     client: int
     num_samples: int
     class_counts: Array | None
     """(C,) exact or noised counts; None where they stay private."""
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Server to client, with `secure`: what a client needs to mask its update."""
+
+    table: Weights | None = None
+    """The neighbours' public keys (`isfl.federation.secure.tables`)."""
+    weight: float | None = None
+    """The client's weight in the sum, at most 1."""
+    largest: int | None = None
+    """Samples of the largest client; a loss weighs as much as its client's samples, in units of this."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +55,7 @@ class TrainTask:
     """(C,) the client's last Lipschitz values, measured at the server, where it solves for its own probabilities."""
     moments: Array | None = None
     """(C (C + 1),) of the gradients of each class at this model (`Moments.packed`), where the rule uses them."""
+    masking: Masking = Masking()
 
 
 @dataclass(frozen=True)
@@ -51,8 +65,10 @@ class ClientUpdate:
     client: int
     num_samples: int
     model: Weights
+    """With `secure`, one vector of masked integers in its place; empty if the client withdraws its update."""
     train_loss: float | None
-    """None from a client that protects what it sends (`privacy.at = "client"`): a loss is a function of its data."""
+    """None from a client that protects what it sends (`privacy.at = "client"`, `secure`): a loss is a function of its
+    data."""
     training_evaluations: int
     sampling_evaluations: int
     training_seconds: float
@@ -70,6 +86,23 @@ class Refusal:
 
     client: int
     reason: str
+    sent: bool = True
+    """Whether the client was sent the task."""
+
+
+@dataclass(frozen=True)
+class LateAnswer:
+    """In place of an answer, from an engine whose clients take real time: the round it belongs to closed before it."""
+
+    client: int
+    round: int
+    update: ClientUpdate | None = None
+    """What has arrived of it since, in this round or a later one: its cost was paid."""
+    sent: bool = True
+    """Whether the client was sent the task; not, if it was still at work for an earlier round."""
+
+
+TrainAnswer = ClientUpdate | Refusal | LateAnswer
 
 
 @dataclass(frozen=True)
@@ -83,6 +116,42 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class SecureTask:
+    """Server to client, with `secure`: one phase of the exchange of keys and shares."""
+
+    round: int
+    client: int
+    phase: str
+    table: Weights
+    """Rows of bytes by client (`isfl.federation.secure.tables`)."""
+
+
+@dataclass(frozen=True)
+class SecureAnswer:
+    """Client to server, the answer to that."""
+
+    client: int
+    table: Weights
+
+
+@dataclass(frozen=True)
+class RoundSecret:
+    """What a client keeps from phase to phase of secure aggregation, until it has answered the last one."""
+
+    secret: str | None = field(default=None, repr=False)
+    """32 random bytes, as hexadecimal digits; not for logs."""
+    round: int | None = None
+    phase: str | None = None
+    """The last phase that it answered."""
+    needed: int | None = None
+    """How many of its neighbours and itself give its secrets back."""
+    neighbours: np.ndarray | None = None
+    """(n,) the clients that hold shares of its secrets beside itself."""
+    keys: np.ndarray | None = None
+    """(n, 64) the neighbours' public keys, of masks and for sealed messages."""
+
+
+@dataclass(frozen=True)
 class ClientMemory:
     """What a client keeps between rounds and never sends."""
 
@@ -92,6 +161,7 @@ class ClientMemory:
     """BatchNorm statistics, where they are kept local."""
     probabilities: Array | None = None
     """(C,) what it drew with last, or (`lipschitz_at = "client"`, after renewal) will draw with next."""
+    secret: RoundSecret = RoundSecret()
 
 
 @dataclass(frozen=True)
@@ -112,8 +182,8 @@ class RenewalReport:
     """
 
     client: int
-    lipschitz: Array
-    """(C,) a function of models and data the server has."""
+    lipschitz: Array | None
+    """(C,) a function of models and data the server has; None with `secure`, where it does not have the models."""
     dropped: int
     evaluations: int
     seconds: float
@@ -129,21 +199,47 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class FederationState:
-    """All that the server carries from round to round. With the clients' memories: all there is to a run."""
+    """All that the server carries from round to round. With the clients' memories: all there is to a run.
+
+    It has one row per client that has introduced itself, in the order of `clients`; it grows with the clients seen, not
+    with the number of clients.
+    """
 
     round: int
     model: Weights
+    num_clients: int
+    """K, seen or not."""
+    clients: np.ndarray
+    """(n,) the clients seen, in ascending order: client `clients[i]` has row `i` of every array below."""
     target: Array
-    """(K, C)."""
+    """(n, C)."""
     sizes: np.ndarray
-    """(K,) samples per client."""
+    """(n,) samples per client."""
+    asked: np.ndarray
+    """(n,) how many rounds have asked each client to train."""
     counts: Array | None
-    """(K, C) class counts; None where they stay private."""
+    """(n, C) class counts; None where they stay private."""
     probabilities: Array | None
-    """(K, C) what each client draws with next, where the server computes it."""
+    """(n, C) what each client draws with next, where the server computes it."""
     lipschitz: Array | None = None
-    """(K, C) the last values of each client, NaN where unknown, where clients solve for their own probabilities."""
+    """(n, C) the last values of each client, NaN where unknown, where clients solve for their own probabilities."""
     server: ServerMemory = ServerMemory()
+    repeated: int | None = None
+    """Rounds that may have asked real clients twice, with fresh noise, because the run was interrupted; None: none."""
+
+    def rows(self, clients: Sequence[int]) -> np.ndarray:
+        """Return the positions of these clients' rows; all of them have been seen."""
+        return np.searchsorted(self.clients, np.asarray(clients, dtype=np.int64))
+
+    def row(self, client: int) -> int:
+        """Return the position of a client's row."""
+        return int(self.rows([client])[0])
+
+    def with_asked(self, clients: Sequence[int]) -> FederationState:
+        """Return the state in which one more round has asked these clients."""
+        asked = self.asked.copy()
+        asked[self.rows(clients)] += 1
+        return replace(self, asked=asked)
 
 
 def state_of(model: nn.Module) -> Weights:

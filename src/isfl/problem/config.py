@@ -34,14 +34,18 @@ class FlowerSettings(Part):
         "names the public set and the test set, which the server holds",
     )
     clients: int | None = Field(
-        None, ge=1, description="with `own_data`: number of clients; the first round waits for all"
+        None,
+        ge=1,
+        description="with `own_data`: number of clients; the first round waits for all that it needs",
     )
     min_clients: int = Field(
         1, ge=1, description="a round waits until this many clients are connected, at most `wait_seconds`"
     )
-    wait_seconds: float = Field(300.0, gt=0, description="longest wait for clients to connect; then the run stops")
-    evaluate_share: float = Field(
-        1.0, ge=0, le=1, description="share of the clients that evaluate the model on their data"
+    wait_seconds: float = Field(
+        300.0,
+        gt=0,
+        description="longest wait for clients to connect; then a run with fewer than it needs stops, and a round or a "
+        "resumed run goes on without the absent ones",
     )
     reply_seconds: float = Field(3600.0, gt=0, description="longest time a client may take to reply")
 
@@ -54,6 +58,30 @@ class Config(Settings):
     model: ModelSettings = ModelSettings()
     flower: FlowerSettings = FlowerSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _moved(cls, raw: Any) -> Any:
+        """Accept `flower.evaluate_share`, which is `training.evaluate_clients` since it holds for every engine.
+
+        1 was its default, which resolved configurations have; it becomes today's.
+        """
+        flower, training = (raw.get(key) or {} for key in ("flower", "training")) if isinstance(raw, dict) else ({}, {})
+        if not isinstance(flower, dict) or not isinstance(training, dict) or "evaluate_share" not in flower:
+            return raw
+        share = flower["evaluate_share"]
+        if (
+            training.get("evaluate_clients") not in (None, share)
+            or not isinstance(share, int | float)
+            or not 0 <= share <= 1
+        ):
+            raise ValueError(
+                f"flower.evaluate_share = {_shown(share)} is now training.evaluate_clients, a share between 0 and 1: "
+                "write only that"
+            )
+        kept = {key: value for key, value in flower.items() if key != "evaluate_share"}
+        moved = {} if share == 1 else {"evaluate_clients": share}
+        return {**raw, "flower": kept, "training": {**training, **moved}}
+
     @model_validator(mode="after")
     def _clients_are_counted_once(self) -> Self:
         if self.flower.own_data != (self.flower.clients is not None):
@@ -64,11 +92,16 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _attacks_are_simulated(self) -> Self:
+    def _attacks_and_latencies_are_simulated(self) -> Self:
         if self.flower.own_data and not isinstance(self.attack, NoAttack):
             raise ValueError(
                 f"attack.kind = {self.attack.kind!r} is a simulation, and flower.own_data = true has real clients; "
                 "leave [attack] out"
+            )
+        if self.flower.own_data and self.stragglers is not None and self.stragglers.simulated is not None:
+            raise ValueError(
+                "stragglers.simulated is a simulation, and flower.own_data = true has real clients, whose answers come "
+                "when they come; leave [stragglers.simulated] out"
             )
         return self
 
@@ -139,6 +172,8 @@ def _explain(error: ValidationError, raw: Mapping[str, Any]) -> str:
     elif first["type"] == "union_tag_invalid":
         key = f"{key}.{first['ctx']['discriminator'].strip(chr(39))}"
         message = f"found {_shown(first['ctx']['tag'])}; choose one of {first['ctx']['expected_tags']}"
+    elif first["type"] == "model_type":
+        message = f"found {_shown(first['input'])}; input should be a table, [{key}]"
     elif first["type"] != "value_error":
         message = f"found {_shown(first['input'])}; {message[0].lower()}{message[1:]}"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

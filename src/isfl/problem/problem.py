@@ -8,9 +8,10 @@ import numpy as np
 from torch import nn
 
 from isfl.data import Dataset, Partition, load, partition
-from isfl.data.dataset import Population
+from isfl.data.population import Population, StoredPopulation
 from isfl.data.public_set import public_set
 from isfl.data.sources import Source, read
+from isfl.data.splits import population
 from isfl.data.splits.natural import NaturalSplit
 from isfl.data.transforms import check_transforms
 from isfl.errors import UserError
@@ -53,13 +54,13 @@ def prepare(config: Config, given: Given = NOTHING) -> Problem:
             config, model_for(config, source, given), None, public.in_memory(), source.test, source.class_names
         )
     config = settled(config, source)
-    parts = shared_out(config, source)
-    bounds = np.cumsum([0, *(len(indices) for indices in parts.clients)])
-    clients = Population(source.train.subset(np.concatenate(parts.clients)), bounds)
-    clients = config.split.transformed(clients, config.seed)
+    settings = config.data
+    clients, chosen = population(
+        config.split, source.train, settings.public, config.seed, settings.public_from, source.bounds
+    )
     if config.scheme.pooled:  # the centralised reference: one client that holds D_G
-        clients = Population(clients.data, bounds[[0, -1]])
-    public = source.train.subset(parts.public).in_memory()
+        clients = StoredPopulation(clients.data, np.array([0, len(clients.data)]))
+    public = source.train.subset(chosen).in_memory()
     return Problem(config, model_for(config, source, given), clients, public, source.test, source.class_names)
 
 

@@ -23,7 +23,8 @@ cheapest feasible point. (Negative `mu` would raise both factors of `rho`.) Thre
 The algorithm: shrink the interval of `mu` by (1), drop it if (2) is no better than the best point known, else solve
 the piece in its middle by (3) and continue with the rest on either side. Every step removes a piece, and there
 are at most 2C + 1: a class's level `d_i - nu - mu c_i` is concave in `mu`, hence leaves and meets its floor
-at most once. Random problems take about three steps.
+at most once. On random problems it solves fewer than four pieces per client with ten classes, fewer than
+six with a hundred.
 
 Costs are measured relative to the cheapest class: this shifts only `nu` and keeps `mu c` below 3 for classes above
 their floor, so no digits cancel, however large `mu` becomes.

@@ -28,9 +28,9 @@ def scalars(line: Mapping[str, Any], without: Sequence[str] = ()) -> Iterator[tu
     A table, such as the confusion matrix, has none. `without` are keys of the line to leave out.
     """
     for key, value in line.items():
-        if key in without:
+        if key in without or (key in MEASURES and isinstance(value, Mapping)):  # other clients in every round
             continue
-        if key in ("participants", "refused"):
+        if key in ("participants", "late", "refused"):
             yield f"clients/{key}", len(value)
         elif isinstance(value, Mapping):
             yield from ((f"{key}/{tag}", number) for tag, number in scalars(value))

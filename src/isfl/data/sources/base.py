@@ -38,8 +38,8 @@ class DataSettings(Part):
     public: int = Field(500, ge=1, description="|D_L|: public samples on which Lipschitz values are estimated")
     public_from: Origin = Field(
         "unused",
-        description="which samples are public: of those no client owns, equally many per class; or at random from all "
-        "training data, so that clients may own them too (the authors' code)",
+        description="which samples are public: of those no client owns, equally many per class or at random (the "
+        "paper's text); or at random from all training data, so that clients may own them too (the authors' code)",
     )
     normalize: Normalize | None = Field(
         None, description="means and deviations to normalise channels by; default: images are scaled to [-1, 1]"

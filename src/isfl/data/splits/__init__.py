@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from isfl.data.dataset import Dataset
+from isfl.data.population import Population
 from isfl.data.public_set import Origin, public_set
-from isfl.data.splits.base import Pool, Split
+from isfl.data.splits.base import Pool, Split, stored
 from isfl.errors import UserError
 from isfl.sampling import Indices
 from isfl.schema import choices_in, default_choice, one_of
@@ -22,6 +24,7 @@ FILES = (
     "mixed",
     "dirichlet",
     "feature",
+    "virtual",
     "flower",
     "natural",
 )
@@ -54,14 +57,27 @@ def partition(
     With `public_from = "unused"` no client gets a public sample; with `"all"` clients may get them too. If the data
     comes with clients, they have the rows between `bounds`.
     """
-    chosen = public_set(labels, public, seed, public_from)
-    available = np.arange(len(labels))
-    if public_from == "unused":
-        available = np.setdiff1d(available, chosen)
+    chosen, available = _reserved(labels, public, seed, public_from)
     if bounds is not None:
         return Partition(_between(bounds, available), chosen)
     clients = split.assign(Pool(labels[available], len(labels), seed))
     return Partition(tuple(available[np.sort(indices)] for indices in clients), chosen)
+
+
+def population(
+    split: Split, train: Dataset, public: int, seed: int, public_from: Origin, bounds: np.ndarray | None
+) -> tuple[Population, Indices]:
+    """Return the clients' data and the positions of the public set, as `partition` divides the training data."""
+    chosen, available = _reserved(train.labels.numpy(), public, seed, public_from)
+    if bounds is not None:
+        return stored(train, _between(bounds, available)), chosen
+    return split.population(train, available, seed), chosen
+
+
+def _reserved(labels: np.ndarray, public: int, seed: int, public_from: Origin) -> tuple[Indices, Indices]:
+    """Return the samples of the public set, and those that clients can get."""
+    chosen, available = public_set(labels, public, seed, public_from), np.arange(len(labels))
+    return chosen, available if public_from == "all" else np.setdiff1d(available, chosen)
 
 
 def _between(bounds: np.ndarray, available: Indices) -> tuple[Indices, ...]:
@@ -75,4 +91,4 @@ def _between(bounds: np.ndarray, available: Indices) -> tuple[Indices, ...]:
     return tuple(clients)
 
 
-__all__ = ["SPLITS", "AnySplit", "Partition", "Pool", "Split", "partition"]
+__all__ = ["SPLITS", "AnySplit", "Partition", "Pool", "Split", "partition", "population"]

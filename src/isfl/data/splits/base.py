@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from pydantic import Field
 
-from isfl.data.dataset import Population
+from isfl.data.dataset import Dataset
+from isfl.data.population import Population, StoredPopulation
 from isfl.errors import UserError
 from isfl.randomness import Purpose, generator
 from isfl.sampling import Indices
@@ -24,6 +26,8 @@ class Pool:
     of: int
     """Number of samples in the training data, public ones included."""
     seed: int
+    classes: int = 0
+    """Number of classes, if it is more than the labels show."""
 
     def generator(self) -> np.random.Generator:
         """Return a new generator for this split; each call starts the same stream again."""
@@ -43,9 +47,25 @@ class Split(Part):
     def assign(self, pool: Pool) -> list[Indices]:
         """Return, for each client, the positions of its samples in the pool."""
 
-    def transformed(self, clients: Population, seed: int) -> Population:
+    def population(self, train: Dataset, available: Indices, seed: int) -> Population:
+        """Return the clients' data, from the training samples at `available`."""
+        clients = [available[np.sort(positions)] for positions in self.assign(pool_of(train, available, seed))]
+        return self.transformed(stored(train, clients), seed)
+
+    def transformed(self, clients: StoredPopulation, seed: int) -> StoredPopulation:
         """Return the clients' data as they see it; most splits leave it unchanged."""
         return clients
+
+
+def pool_of(train: Dataset, available: Indices, seed: int) -> Pool:
+    """Return the pool that consists of these training samples."""
+    return Pool(train.labels.numpy()[available], len(train), seed, train.num_classes)
+
+
+def stored(train: Dataset, clients: Sequence[Indices]) -> StoredPopulation:
+    """Return clients that each have a copy of these training samples."""
+    bounds = np.cumsum([0, *(len(indices) for indices in clients)])
+    return StoredPopulation(train.subset(np.concatenate(clients)), bounds)
 
 
 class SizedSplit(Split):

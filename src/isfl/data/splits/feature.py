@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from isfl.data.dataset import Dataset, Population
+from isfl.data.dataset import Dataset
+from isfl.data.population import StoredPopulation
 from isfl.data.splits.base import Pool, SizedSplit
 from isfl.errors import UserError
 from isfl.randomness import Purpose, generator
@@ -53,8 +54,8 @@ class FeatureSplit(SizedSplit):
     def assign(self, pool: Pool) -> list[Indices]:
         return np.split(self.drawn(pool, pool.generator()), self.clients)
 
-    def transformed(self, clients: Population, seed: int) -> Population:
-        return Population.of([seen_by(k, data, self, seed) for k, data in enumerate(clients)])
+    def transformed(self, clients: StoredPopulation, seed: int) -> StoredPopulation:
+        return StoredPopulation.of([seen_by(k, data, self, seed) for k, data in enumerate(clients)])
 
 
 def seen_by(client: int, data: Dataset, split: FeatureSplit, seed: int) -> Dataset:

@@ -9,7 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from safetensors.torch import load, save
@@ -20,7 +19,16 @@ from isfl.data.held import load_held
 from isfl.data.normalize import normalized
 from isfl.data.own import only_code
 from isfl.data.transforms import check_transforms
-from isfl.engines.flower.node import Node, memory_folder, node_of, recall, remember, told_first
+from isfl.engines.flower.node import (
+    Node,
+    count_noised_update,
+    exclusive_memory,
+    memory_folder,
+    node_of,
+    recall,
+    remember,
+    told_first,
+)
 from isfl.engines.flower.wire import arrays_of, decode, encode, weights_of
 from isfl.engines.threads import one_thread
 from isfl.errors import UserError
@@ -28,12 +36,14 @@ from isfl.federation.client import introduce, renew_at_client, train_client
 from isfl.federation.codec import CodecError
 from isfl.federation.evaluation import outcomes, score
 from isfl.federation.preparation import prepared
-from isfl.federation.values import RenewTask, TrainTask, Weights
+from isfl.federation.secure.client import answer_phase
+from isfl.federation.secure.tables import Phase
+from isfl.federation.values import RenewTask, RoundSecret, SecureTask, TrainTask, Weights
 from isfl.files import write_whole
 from isfl.models import build_model
 from isfl.problem.config import Config, config_from
 from isfl.problem.problem import Problem, prepare
-from isfl.randomness import Purpose, generator
+from isfl.randomness import Purpose, SystemNoise, generator
 
 HEAD = "isfl"
 """The record that every message has: the run and its configuration."""
@@ -50,12 +60,18 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """A message at a client: the node, the run, and the configuration, model and data to use."""
+class Call:
+    """A message at a client: the node, the run, and its configuration."""
 
     node: Node
     run: str
     config: Config
+
+
+@dataclass(frozen=True)
+class Visit(Call):
+    """With the model and the data to use."""
+
     model: nn.Module
     data: Dataset
     public: Dataset | None
@@ -65,11 +81,11 @@ def client_app(node: Callable[[Context], Node] = lambda context: node_of(context
     """Return an app that serves any run; `node` returns the client's node from Flower's context."""
     app = ClientApp()
 
-    def answer(message: Message, context: Context, work: Callable[[Visit, RecordDict], Any]) -> Message:
+    def answer(message: Message, context: Context, work: Callable[[Node, RecordDict], RecordDict]) -> Message:
         try:
             served = node(context)
             with one_thread(), only_code(served.allow_code):
-                reply = work(_visit(served, message.content), message.content)
+                reply = work(served, message.content)
         except (UserError, CodecError) as error:
             reply = RecordDict({PROBLEM: ConfigRecord({"reason": str(error)})})
         except RuntimeError as error:
@@ -81,19 +97,23 @@ def client_app(node: Callable[[Context], Node] = lambda context: node_of(context
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        return answer(message, context, _introduce)
+        return answer(message, context, lambda node, records: _introduce(_visit(node, records), records))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return answer(message, context, _train)
+        return answer(message, context, lambda node, records: _train(_visit(node, records), records))
 
     @app.train("renew")
     def renew(message: Message, context: Context) -> Message:
-        return answer(message, context, _renew)
+        return answer(message, context, lambda node, records: _renew(_visit(node, records), records))
+
+    @app.train("secure")
+    def secure(message: Message, context: Context) -> Message:
+        return answer(message, context, lambda node, records: _secure(_call(node, records), records))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return answer(message, context, _evaluate)
+        return answer(message, context, lambda node, records: _evaluate(_visit(node, records), records))
 
     return app
 
@@ -107,7 +127,7 @@ def _introduce(visit: Visit, records: RecordDict) -> RecordDict:
     elif node.private and not config.hides_counts:
         raise UserError("its operator keeps class counts private: use where = 'client'")
     noise = generator(config.seed, Purpose.COUNT_NOISE, client=node.client)
-    profile = introduce(node.client, data, config, noise if node.simulated else np.random.default_rng())
+    profile = introduce(node.client, data, config, noise if node.simulated else SystemNoise())
     if epsilon is not None and not node.simulated and profile.class_counts is not None:
         told = told_first(node, data.class_counts, profile.class_counts)
         profile = replace(profile, class_counts=told)
@@ -119,22 +139,44 @@ def _introduce(visit: Visit, records: RecordDict) -> RecordDict:
 def _train(visit: Visit, records: RecordDict) -> RecordDict:
     task = decode(TrainTask, records)
     _check_addressee(visit, task.client)
-    memory = recall(visit.node, visit.run, task.round - 1)
-    real = not visit.node.simulated
-    update, memory = train_client(visit.model, task, visit.data, visit.config, memory, real=real)
-    remember(visit.node, visit.run, task.round, memory)
-    return encode(update)
+    with exclusive_memory(visit.node, visit.run):
+        # With `secure`, the secret of this round has begun its memory.
+        memory = recall(visit.node, visit.run, task.round - (visit.config.secure is None))
+        real, privacy = not visit.node.simulated, visit.config.privacy
+        if real and privacy is not None and privacy.at == "client":
+            count_noised_update(visit.node, privacy.noise)
+        update, memory = train_client(visit.model, task, visit.data, visit.config, memory, real=real)
+        remember(visit.node, visit.run, task.round, memory)
+        return encode(update)
 
 
 def _renew(visit: Visit, records: RecordDict) -> RecordDict:
     task = decode(RenewTask, records)
     _check_addressee(visit, task.client)
-    memory = recall(visit.node, visit.run, task.round)
-    if memory.probabilities is None or visit.public is None:
-        raise UserError("has not trained in this run, or has not been given the public set")
-    report, memory = renew_at_client(visit.model, task, visit.data, visit.public, visit.config, memory)
-    remember(visit.node, visit.run, task.round, memory)
-    return encode(report)
+    with exclusive_memory(visit.node, visit.run):
+        memory = recall(visit.node, visit.run, task.round)
+        if memory.probabilities is None or visit.public is None:
+            raise UserError("has not trained in this run, or has not been given the public set")
+        report, memory = renew_at_client(visit.model, task, visit.data, visit.public, visit.config, memory)
+        remember(visit.node, visit.run, task.round, memory)
+        return encode(report)
+
+
+def _secure(call: Call, records: RecordDict) -> RecordDict:
+    """Answer one phase of secure aggregation; the secret of a round belongs to the memory of that round.
+
+    A new round removes the secret of the last one, which is there if the client was not asked in its last phase.
+    """
+    task = decode(SecureTask, records)
+    _check_addressee(call, task.client)
+    begins = task.phase == Phase.KEYS
+    with exclusive_memory(call.node, call.run):
+        memory = recall(call.node, call.run, task.round - begins)
+        if begins and (last := memory.secret.round) is not None:
+            remember(call.node, call.run, last, replace(memory, secret=RoundSecret()))
+        answer, memory = answer_phase(task, call.config, memory, real=not call.node.simulated)
+        remember(call.node, call.run, task.round, memory)
+        return encode(answer)
 
 
 def _evaluate(visit: Visit, records: RecordDict) -> RecordDict:
@@ -146,17 +188,31 @@ def _evaluate(visit: Visit, records: RecordDict) -> RecordDict:
     return encode(score(outcomes(visit.model, visit.data)))
 
 
-def _check_addressee(visit: Visit, client: int) -> None:
-    if client != visit.node.client:
-        raise UserError(f"client {visit.node.client} received a task for client {client}")
+def _check_addressee(call: Call, client: int) -> None:
+    if client != call.node.client:
+        raise UserError(f"client {call.node.client} received a task for client {client}")
 
 
-def _visit(node: Node, records: RecordDict) -> Visit:
+def _call(node: Node, records: RecordDict) -> Call:
+    head = _head(records)
+    config = _config(str(head["config"]))
+    if node.secure and config.secure is None:
+        raise UserError("its operator sends masked updates only: the run needs the table [secure]")
+    if node.max_update_epsilon is not None and not config.protects_at_client:
+        raise UserError("its operator sends noised updates only: the run needs privacy.at = 'client'")
+    return Call(node, str(head["run"]), config)
+
+
+def _head(records: RecordDict) -> ConfigRecord:
     head = records.get(HEAD)
     if not isinstance(head, ConfigRecord) or not {"config", "run", "classes", "shape"} <= head.keys():
         raise CodecError(f"the message lacks the record {HEAD!r}")
-    run, text = str(head["run"]), str(head["config"])
-    config = _config(text)
+    return head
+
+
+def _visit(node: Node, records: RecordDict) -> Visit:
+    head, call = _head(records), _call(node, records)
+    run, text, config = call.run, str(head["config"]), call.config
     if config.flower.own_data:
         if node.data is None:
             raise UserError("the run needs clients with their own data; name yours in the node configuration (data)")
@@ -184,7 +240,7 @@ def _list(value: Any) -> list[Any]:
 def _config(text: str) -> Config:
     try:
         raw = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CodecError("the configuration in the message is not JSON") from None
     return config_from(raw, "the server's configuration")
 

@@ -37,6 +37,18 @@ class NoReply(str):
     __slots__ = ()
 
 
+class TimedOut(NoReply):
+    """It did not reply in time."""
+
+    __slots__ = ()
+
+
+class NotSent(NoReply):
+    """It was sent nothing."""
+
+    __slots__ = ()
+
+
 Answer = RecordDict | str
 """The content of a reply, or the reason why there is none."""
 
@@ -69,6 +81,22 @@ class Connection:
         time.sleep(seconds)
 
 
+@dataclass(frozen=True)
+class Sent:
+    """Tasks that were sent and not yet answered."""
+
+    messages: dict[str, int]
+    """Message id -> node; an id leaves with its reply."""
+    client_of: dict[int, int]
+    absent: list[int]
+    """Clients that are not connected."""
+
+    def add(self, more: Sent) -> None:
+        """Wait for these, too."""
+        self.messages.update(more.messages)
+        self.client_of.update(more.client_of)
+
+
 def push(grid: Grid, messages: Mapping[int, Message]) -> dict[str, int]:
     """Send one message to each node; return message id -> node."""
     numbers = list(grid.push_messages(list(messages.values())))
@@ -86,25 +114,35 @@ def pull(grid: Grid, waiting: dict[str, int]) -> Iterator[tuple[int, Answer]]:
 
 
 def replies(
-    connection: Connection, sent: Mapping[str, int], patience: float, connected: Callable[[], set[int]]
+    connection: Connection,
+    waiting: dict[str, int],
+    patience: float,
+    connected: Callable[[], set[int]],
+    proceed: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[int, Answer]]:
-    """Yield replies as they arrive, for at most `patience` seconds; `connected` returns the connected nodes."""
-    waiting, end, looked = dict(sent), time.monotonic() + patience, time.monotonic()
+    """Yield replies as they arrive, for at most `patience` seconds.
+
+    `waiting` maps message ids to nodes; an id leaves it with its reply. `connected` returns the connected nodes.
+    `proceed` is called before every poll and says whether to wait on; it may add to `waiting`.
+    """
+    end, looked = time.monotonic() + patience, time.monotonic()
     pause, longest = PAUSES
-    while waiting:
+    while proceed() if proceed is not None else waiting:
         before = len(waiting)
         yield from pull(connection.grid, waiting)
-        pause = min(1.5 * pause, longest) if len(waiting) == before else PAUSES[0]
         if time.monotonic() > end:
-            for node in waiting.values():
-                yield node, NoReply(f"did not answer within {patience:.0f} s")
+            for node in list(waiting.values()):
+                yield node, TimedOut(f"did not answer within {patience:.0f} s")
             return
         if time.monotonic() > looked + REFRESH_SECONDS:
             present, looked = connected(), time.monotonic()
             for number in [number for number, node in waiting.items() if node not in present]:
                 yield waiting.pop(number), NoReply("left before it answered")
-        if waiting:
-            connection.pause(pause)
+        if len(waiting) < before:
+            pause = PAUSES[0]
+        else:
+            connection.pause(min(pause, max(end - time.monotonic(), 0.0)))
+            pause = min(1.5 * pause, longest)
 
 
 def read(kind: type[Kind], answer: Answer) -> Kind | str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,16 @@ import numpy as np
 
 from isfl.errors import UserError
 from isfl.federation.codec import CodecError, from_bytes, to_bytes
+from isfl.federation.privacy import gaussian_epsilon
 from isfl.federation.values import ClientMemory
 from isfl.files import write_whole
 
 ROUNDS_KEPT = 4
 """Client states kept per run: the server may resume from its last checkpoint but one."""
 RUNS_KEPT = 5
+LEDGER = "updates.json"
+LEDGER_DELTA = 1e-5
+"""The delta at which `max-update-epsilon` holds: a server that chose it could make any epsilon small."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,12 @@ class Node:
     """`private`: never send class counts, or anything that reveals them, whatever the server requests."""
     max_epsilon: float | None = None
     """`max-epsilon`: the largest epsilon with which a private client sends noised counts."""
+    max_update_epsilon: float | None = None
+    """`max-update-epsilon`: send updates with noise alone, and none that would cost more than this over all runs."""
     allow_code: frozenset[str] | None = None
     """`allow-code`: the `module:name` of code that the server's configuration may name; None: any."""
+    secure: bool = False
+    """`secure`: never send an update that is not masked, whatever the server requests."""
     simulated: bool = False
     """Whether the node is simulated; then its noise comes from the run's seed, so that runs are reproducible."""
 
@@ -54,8 +65,10 @@ def node_of(config: Mapping[str, Any]) -> Node:
         client=client,
         state=Path(str(state)) if state else default_state(),
         data=data,
-        private=_switch(config.get("private", False)),
-        max_epsilon=_epsilon(config.get("max-epsilon")),
+        private=_switch("private", config.get("private", False)),
+        secure=_switch("secure", config.get("secure", False)),
+        max_epsilon=_epsilon("max-epsilon", config.get("max-epsilon")),
+        max_update_epsilon=_epsilon("max-update-epsilon", config.get("max-update-epsilon")),
         allow_code=_code(config.get("allow-code"), data),
     )
 
@@ -71,18 +84,18 @@ def _code(value: object, data: str | None) -> frozenset[str] | None:
     return frozenset({*names, *([data] if data and ":" in data else [])})
 
 
-def _switch(value: object) -> bool:
+def _switch(key: str, value: object) -> bool:
     """Parse `true` or `false`; refuse anything else, because a misread word could switch privacy off."""
     if value not in (True, False, "true", "false"):
-        raise UserError(f"private = {value!r} in the node configuration: write true or false")
+        raise UserError(f"{key} = {value!r} in the node configuration: write true or false")
     return value in (True, "true")
 
 
-def _epsilon(value: object) -> float | None:
+def _epsilon(key: str, value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise UserError(f"max-epsilon = {value!r} in the node configuration: write a number above 0")
+        raise UserError(f"{key} = {value!r} in the node configuration: write a number above 0")
     return float(value)
 
 
@@ -120,6 +133,24 @@ def _own_folder(node: Node) -> Path:
     return folder
 
 
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Hold a lock on this file: the processes that answer a node's messages run side by side."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def exclusive_memory(node: Node, run: str) -> Iterator[None]:
+    """Let one message at a time read and replace the client's memory of a run.
+
+    Two that arrived together would both find the same secret of secure aggregation, and be answered with the same keys.
+    """
+    with locked(memory_folder(node, run, make=True) / "lock"):
+        yield
+
+
 def remember(node: Node, run: str, round: int, memory: ClientMemory) -> None:
     """Store the client's memory after a round; a repeated round replaces it."""
     folder = memory_folder(node, run, make=True)
@@ -155,10 +186,35 @@ def told_first(node: Node, counts: np.ndarray, noised: np.ndarray) -> np.ndarray
     """
     key = hashlib.sha256(json.dumps(counts.tolist()).encode()).hexdigest()[:32]
     file = _own_folder(node) / f"told-{key}.json"
-    if file.exists():
-        return np.array(json.loads(file.read_text(encoding="utf-8")), dtype=np.float64)
-    write_whole(file, json.dumps(noised.tolist()).encode())
+    with locked(file.with_name("told.lock")):
+        if file.exists():
+            return np.array(json.loads(file.read_text(encoding="utf-8")), dtype=np.float64)
+        write_whole(file, json.dumps(noised.tolist()).encode())
     return noised
+
+
+def count_noised_update(node: Node, noise: float) -> None:
+    """Count one more update with noise of this multiplier `z`, before it is sent; refuse it above the operator's limit.
+
+    Every answer has fresh noise, so a server that asks often enough could average it away. An answer is a Gaussian
+    mechanism with `mu = 2 / z`, and several are one with `mu^2` the sum of theirs (`federation/privacy.py`).
+    """
+    folder = _own_folder(node)
+    with locked((folder / LEDGER).with_suffix(".lock")):
+        try:
+            known = json.loads((folder / LEDGER).read_text(encoding="utf-8")) if (folder / LEDGER).exists() else {}
+            sent, squares = int(known.get("sent", 0)), float(known.get("mu_squared", 0.0))
+        except (ValueError, TypeError, AttributeError):
+            raise UserError(f"its count of updates, {folder / LEDGER}, is damaged") from None
+        sent, squares = sent + 1, squares + (2.0 / noise) ** 2
+        if (limit := node.max_update_epsilon) is not None:
+            epsilon = gaussian_epsilon(1.0 / math.sqrt(squares), LEDGER_DELTA, 1)
+            if epsilon > limit:
+                raise UserError(
+                    f"its operator allows max-update-epsilon = {limit:g} at delta = {LEDGER_DELTA:g}; update {sent} "
+                    f"would spend {epsilon:.2f}"
+                )
+        write_whole(folder / LEDGER, json.dumps({"sent": sent, "mu_squared": squares}).encode())
 
 
 def simulated_node(client: int, state: Path) -> Node:

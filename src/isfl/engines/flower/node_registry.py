@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from flwr.app import Message, MessageType, RecordDict
 
@@ -40,7 +40,7 @@ class NodeRegistry:
         """Unanswered questions: message id -> node."""
         self._deadline: dict[int, float] = {}
         self._silent: set[int] = set()
-        """Nodes that did not reply to their last message."""
+        """Nodes that did not reply to their last message in time."""
         self._seconds: dict[int, ClientProfile] = {}
         """Nodes that claim a client that has a node: it may have reconnected while its old node is dead."""
         self._strangers: dict[int, float] = {}
@@ -48,19 +48,33 @@ class NodeRegistry:
         self._reasons: dict[int, str] = {}
         """Connected nodes that cannot take part -> why."""
 
-    def gather(self, wanted: int, seconds: float, purpose: str, least: int | None = None) -> None:
-        """Wait up to `seconds` until `wanted` clients are connected; then `least` are enough, if given."""
+    def gather(
+        self,
+        wanted: int,
+        seconds: float,
+        purpose: str,
+        least: int | None = None,
+        of: Set[int] | None = None,
+        patient: bool = True,
+    ) -> None:
+        """Wait up to `seconds` until `wanted` clients are connected; then `least` are enough, if given.
+
+        Only clients in `of` count, if given. Without `patient`, stop waiting when every connected node has said which
+        client it is, or has been waited for in vain before.
+        """
         began, told = time.monotonic(), False
         while True:
             self.refresh()
-            if len(self.node_of) >= wanted:
+            connected = len(self.node_of) if of is None else len(self.node_of.keys() & of)
+            if connected >= wanted or not (patient or set(self._asked.values()) - self._silent):
                 return
-            waited, there = time.monotonic() - began, f"{len(self.node_of)} of {wanted} are connected"
+            waited, there = time.monotonic() - began, f"{connected} of {wanted} are connected"
             if not told and waited > SILENT:
                 self.connection.tell(f"waiting for {purpose}: {there}")
                 told = True
             if waited > seconds and least is not None and len(self.node_of) >= least:
                 self.connection.tell(f"waited {seconds:.0f} s for {purpose}: {there}, continuing")
+                self._silent |= set(self._asked.values())
                 return
             if waited > seconds:
                 then = "resume with isfl resume" if self.rounds_begun else "run again"
@@ -116,6 +130,7 @@ class NodeRegistry:
             self._deadline |= dict.fromkeys(new, time.monotonic() + self.seconds)
 
     def _receive(self, node: int, profile: ClientProfile | str) -> None:
+        self.note(node, silent=isinstance(profile, NoReply))
         if isinstance(profile, NoReply):
             return  # the next refresh asks again
         self._reasons.pop(node, None)

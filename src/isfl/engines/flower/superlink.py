@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import HTTPException
+from fastapi import FastAPI, HTTPException
 from flwr.common.constant import ISOLATION_MODE_PROCESS, TRANSPORT_TYPE_GRPC_RERE
 from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
 from flwr.supercore.address import resolve_bind_address
@@ -41,20 +41,26 @@ def serve_superlink(directory: Path, host: str, port: int) -> None:
         if not (directory / name).is_file():
             raise UserError(f"{directory / name}: no such file; docs/deployment.md says how to make it")
     secret = secrets.token_bytes(32)
-    config = _configuration(directory, host, port, secret)
-    app = create_app(config, SuperLinkLifespan)
-    app.state.linkstate_factory = SignedApps(app.state.linkstate_factory, directory / SIGNATURES)
+    app = secured_app(directory, host, port, secret)
     address = resolve_bind_address(f"{host}:{port}")
-    ServerExecutor(address, secret, directory / CERTIFICATES[0]).start()
+    authority, certificate, key = (directory / name for name in CERTIFICATES)
+    ServerExecutor(address, secret, authority).start()
     uvicorn.run(
         app,
         host=host,
         port=port,
-        ssl_certfile=config.ssl_certfile,
-        ssl_keyfile=config.ssl_keyfile,
+        ssl_certfile=str(certificate),
+        ssl_keyfile=str(key),
         access_log=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+
+def secured_app(directory: Path, host: str, port: int, secret: bytes) -> FastAPI:
+    """Return the SuperLink's application, which answers the calls; its own tasks need `secret`."""
+    app = create_app(_configuration(directory, host, port, secret), SuperLinkLifespan)
+    app.state.linkstate_factory = SignedApps(app.state.linkstate_factory, directory / SIGNATURES)
+    return app
 
 
 class SignedApps:

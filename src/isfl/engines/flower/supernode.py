@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import UserConfig
 from flwr.common.config import parse_config_args
 from flwr.common.constant import ISOLATION_MODE_PROCESS
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -50,8 +51,7 @@ def security_in(directory: Path) -> Security:
 def serve_supernode(superlink: str, node_config: str, security: Security | None) -> None:
     """Serve until the process is stopped; without `security`, neither side is verified and nothing is encrypted."""
     os.umask(0o077)
-    settings = parse_config_args([node_config])
-    node_of(settings)  # refuses a configuration that the app could not use
+    settings = settings_of(node_config, security)
     secret, factory = secrets.token_bytes(32), NodeStateFactory(objectstore_factory=ObjectStoreFactory())
     address = _serve_runtime(factory, secret)
     ClientExecutor(address, secret).start()
@@ -68,6 +68,18 @@ def serve_supernode(superlink: str, node_config: str, security: Security | None)
         superexec_auth_secret=secret,
         runtime_dependency_install=False,
     )
+
+
+def settings_of(node_config: str, security: Security | None) -> UserConfig:
+    """Return the node configuration; without the key `allow-code`, a secured node allows no code of the server's.
+
+    Refuse a configuration that the app could not use.
+    """
+    settings = parse_config_args([node_config])
+    if security is not None:
+        settings.setdefault("allow-code", "")
+    node_of(settings)
+    return settings
 
 
 def _serve_runtime(factory: NodeStateFactory, secret: bytes) -> str:

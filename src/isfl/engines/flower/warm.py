@@ -22,7 +22,7 @@ def main() -> None:
     """Serve one request per line of stdin, until its end: the options of `flwr-clientapp` and the token of a task."""
     import_module(MODULE)
     gc.freeze()  # a collection would copy the pages that parent and children share
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system removes finished copies
     for line in sys.stdin:
         if os.fork() == 0:
             _serve(**json.loads(line))

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -13,13 +14,16 @@ from typing import Self, TypeVar
 import numpy as np
 from torch import nn
 
-from isfl.data.dataset import Dataset, Population
+from isfl.data.dataset import Dataset
+from isfl.data.population import Population, StoredPopulation
 from isfl.engines.local.worker import Worker
 from isfl.engines.server import ServerCompute
+from isfl.errors import UserError
 from isfl.federation.client import introduce, observe_client
 from isfl.federation.client_state import StoredState, recall
 from isfl.federation.evaluation import ClassScores, Score, score
 from isfl.federation.preparation import prepared
+from isfl.federation.secure.client import answer_phase
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientMemory,
@@ -27,8 +31,11 @@ from isfl.federation.values import (
     ClientUpdate,
     FederationState,
     Observation,
+    Refusal,
     RenewalReport,
     RenewTask,
+    SecureAnswer,
+    SecureTask,
     TrainTask,
     Weights,
 )
@@ -73,6 +80,9 @@ class LocalEngine:
     (2, (0, 1))
     """
 
+    real_time = False
+    """Who is late is simulated."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -84,7 +94,7 @@ class LocalEngine:
         workers: int = 1,
         directory: Path | None = None,
     ) -> None:
-        self.clients = clients if isinstance(clients, Population) else Population.of(clients)
+        self.clients = clients if isinstance(clients, Population) else StoredPopulation.of(clients)
         self.settings, self._temporary = settings, directory is None
         worker = Worker(
             prepared(model, settings), public, test, settings, self.clients, directory or self._scratch(), workers
@@ -114,15 +124,22 @@ class LocalEngine:
     def restore(self, state: FederationState, client_states: Mapping[int, StoredState]) -> None:
         self.client_states.update(client_states)
 
-    def introduce(self) -> Sequence[ClientProfile]:
-        noise = [generator(self.settings.seed, Purpose.COUNT_NOISE, client=k) for k in range(len(self.clients))]
-        return [introduce(k, data, self.settings, noise[k]) for k, data in enumerate(self.clients)]
+    @property
+    def num_clients(self) -> int:
+        return len(self.clients)
+
+    def introduce(self, clients: Sequence[int] | None = None) -> Sequence[ClientProfile]:
+        asked = range(len(self.clients)) if clients is None else clients
+        return [
+            introduce(k, self.clients[k], self.settings, generator(self.settings.seed, Purpose.COUNT_NOISE, client=k))
+            for k in asked
+        ]
 
     def train(self, tasks: Sequence[TrainTask]) -> Sequence[ClientUpdate]:
         updates = []
         for task_group in _by_model(tasks):
             # The largest clients first, so that all workers finish at about the same time.
-            ordered = sorted(task_group, key=lambda task: (-len(self.clients[task.client]), task.client))
+            ordered = sorted(task_group, key=lambda task: (-self.clients.size(task.client), task.client))
             jobs = [(task, self.client_states.get(task.client, StoredState())) for task in ordered]
             for update, remembered in self.server.executor.train(jobs):
                 self._remember(update.client, remembered)
@@ -132,30 +149,46 @@ class LocalEngine:
     def renew(self, tasks: Sequence[RenewTask]) -> Sequence[RenewalReport]:
         reports = []
         for task_group in _by_model(tasks):
-            jobs = [(task, self.client_states[task.client]) for task in task_group]
+            jobs = [(task, self.client_states.get(task.client, StoredState())) for task in task_group]
             for report, remembered in self.server.executor.renew(jobs):
                 self._remember(report.client, remembered)
                 reports.append(report)
         return reports
 
-    def evaluate(self, model: Weights) -> tuple[ClassScores, Mapping[int, Score]]:
-        test, held = self.server.outcomes(model, "test", "clients")
-        bounds = self.clients.bounds
-        clients = {k: score(held.rows(int(bounds[k]), int(bounds[k + 1]))) for k in range(len(self.clients))}
-        return self.server.standard(test), clients
+    def exchange(self, tasks: Sequence[SecureTask]) -> Sequence[SecureAnswer | Refusal]:
+        answers: list[SecureAnswer | Refusal] = []
+        for task in tasks:
+            remembered = self.client_states.get(task.client, StoredState())
+            try:
+                answer, memory = answer_phase(task, self.settings, remembered.small)
+            except UserError as error:
+                answers.append(Refusal(task.client, str(error)))
+            else:
+                self._remember(task.client, replace(remembered, small=memory))
+                answers.append(answer)
+        return answers
+
+    def evaluate(self, model: Weights, clients: Sequence[int] | None = None) -> tuple[ClassScores, Mapping[int, Score]]:
+        asked = range(len(self.clients)) if clients is None else clients
+        own = {k: self.clients.indices(k) for k in asked}
+        held = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *own.values()]))  # what clients share, once
+        found = self.server.outcomes(model, {"test": None, "clients": held} if own else {"test": None})
+        scores = {k: score(found["clients"].at(np.searchsorted(held, indices))) for k, indices in own.items()}
+        return self.server.standard(found["test"]), scores
 
     def observe(self, tasks: Sequence[TrainTask]) -> Mapping[int, Observation]:
         seen = {}
         for task in tasks:
-            counts = self.clients[task.client].class_counts.astype(np.float64)
+            counts = self.clients.class_counts(task.client).astype(np.float64)
             memory = self.client_states.get(task.client, StoredState()).small
             seen[task.client] = observe_client(task, counts, self.settings, memory)
         return seen
 
     def _remember(self, client: int, remembered: StoredState) -> None:
         """Store a client's state; remove its older file unless checkpoints of a run directory need it."""
-        before = self.client_states.get(client, StoredState()).file
-        self.client_states[client] = remembered
+        before = self.client_states.pop(client, StoredState()).file
+        if not remembered.is_empty:
+            self.client_states[client] = remembered
         if self._temporary and before is not None and before != remembered.file:
             (self.server.worker.directory / before).unlink(missing_ok=True)
 

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from isfl.data.dataset import Dataset, Population
+from isfl.data.dataset import Dataset
+from isfl.data.population import Population
 from isfl.engines.local.shared_buffer import SharedModels
-from isfl.engines.local.worker import Place, Worker, limit_heap
+from isfl.engines.local.worker import Piece, Worker, limit_heap
 from isfl.engines.local.worker_pool import Handler, WorkerPool
 from isfl.federation.client_state import StoredState
 from isfl.federation.evaluation import Outcomes
@@ -36,7 +37,7 @@ class Executor(Protocol):
     def train(self, jobs: Sequence[tuple[TrainTask, StoredState]]) -> Iterator[tuple[ClientUpdate, StoredState]]: ...
     def renew(self, jobs: Sequence[tuple[RenewTask, StoredState]]) -> Iterator[tuple[RenewalReport, StoredState]]: ...
     def measure(self, plan: Plan, local: Sequence[Weights], reference: Weights) -> list[Measurements]: ...
-    def outcomes(self, rows: Sequence[tuple[Place, int, int]], model: Weights) -> list[Outcomes]: ...
+    def outcomes(self, pieces: Sequence[Piece], model: Weights) -> list[Outcomes]: ...
     def close(self) -> None: ...
 
 
@@ -74,7 +75,7 @@ class WorkerProcesses:
         self.shared.write(GLOBAL, jobs[0][0].model)
         small = [("train", replace(task, model={}), remembered) for task, remembered in jobs]
         for _, (update, names, remembered), number in self.pool.run(small):
-            yield replace(update, model=self.shared.copy(1 + number, names)), remembered
+            yield update if names is None else replace(update, model=self.shared.copy(1 + number, names)), remembered
 
     def renew(self, jobs: Sequence[tuple[RenewTask, StoredState]]) -> Iterator[tuple[RenewalReport, StoredState]]:
         self.shared.write(GLOBAL, jobs[0][0].model)
@@ -94,9 +95,9 @@ class WorkerProcesses:
             groups.append(self._in_order([("measure", plan, part, rows) for part in range(len(plan))]))
         return [_together(parts) for parts in zip(*groups, strict=True)]
 
-    def outcomes(self, rows: Sequence[tuple[Place, int, int]], model: Weights) -> list[Outcomes]:
+    def outcomes(self, pieces: Sequence[Piece], model: Weights) -> list[Outcomes]:
         self.shared.write(GLOBAL, model)
-        return self._in_order([("outcomes", *piece) for piece in rows])
+        return self._in_order([("outcomes", *piece) for piece in pieces])
 
     def close(self) -> None:
         self.pool.close()
@@ -130,6 +131,8 @@ def _build_handler(
         match (kind, *parts):
             case ("train", task, remembered):
                 ((update, remembered),) = worker.train([(replace(task, model=reference), remembered)])
+                if settings.secure is not None:  # masked integers have no row in the buffer
+                    return update, None, remembered
                 shared.write(1 + number, update.model)
                 return replace(update, model={}), frozenset(update.model), remembered
             case ("renew", task, remembered):
@@ -137,8 +140,8 @@ def _build_handler(
                 return renewed
             case ("measure", plan, part, rows):
                 return worker.measure_part(plan, part, [shared.read(row) for row in rows], reference)
-            case ("outcomes", place, start, stop):
-                return worker.outcomes_of(place, start, stop, reference)
+            case ("outcomes", place, rows):
+                return worker.outcomes_of(place, rows, reference)
             case _:
                 raise AssertionError(f"a job of no known kind: {kind}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +13,14 @@ from typing import Literal, overload
 import torch
 from torch import nn
 
-from isfl.data.dataset import Dataset, Population
+from isfl.data.dataset import Dataset
+from isfl.data.population import Population
 from isfl.federation.client import renew_at_client, train_client
 from isfl.federation.client_state import StoredState, recall, store
 from isfl.federation.evaluation import Outcomes, outcomes
 from isfl.federation.settings import Settings
 from isfl.federation.values import ClientUpdate, RenewalReport, RenewTask, TrainTask, Weights
+from isfl.sampling import Indices
 from isfl.smoothness import Measurements, Plan, measure_part
 
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -26,6 +28,8 @@ _TUNE = getattr(ctypes.CDLL(None), "mallopt", None)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h calls them
 
 Place = Literal["test", "clients", "public"]
+Piece = tuple[Place, slice | Indices]
+"""Rows of a data set."""
 
 
 class Worker:
@@ -76,12 +80,14 @@ class Worker:
         inputs, labels = self.data["public"].everything()
         return measure_part(plan, part, models, self.loaded(reference), inputs.to(self.device), labels.to(self.device))
 
-    def outcomes(self, rows: Sequence[tuple[Place, int, int]], model: Weights) -> list[Outcomes]:
-        return [self.outcomes_of(*piece, model) for piece in rows]
+    def outcomes(self, pieces: Sequence[Piece], model: Weights) -> list[Outcomes]:
+        return [self.outcomes_of(*piece, model) for piece in pieces]
 
-    def outcomes_of(self, place: Place, start: int, stop: int, model: Weights) -> Outcomes:
+    def outcomes_of(self, place: Place, rows: slice | Indices, model: Weights) -> Outcomes:
         """Evaluate the model on these rows of a data set."""
-        return outcomes(self.loaded(model), self.data[place].rows(start, stop))
+        data = self.data[place]
+        held = data.rows(rows.start, rows.stop) if isinstance(rows, slice) else data.subset(rows)
+        return outcomes(self.loaded(model), held)
 
     def close(self) -> None:
         """Nothing to end: everything happens in the caller's process."""
@@ -147,6 +153,8 @@ def devices(workers: int) -> list[str]:
     return ["cpu"] * workers
 
 
-def pieces(length: int, size: int) -> Iterable[tuple[int, int]]:
-    """Consecutive pieces of a data set; they depend on its length alone, never on who works on them."""
-    return [(start, min(start + size, length)) for start in range(0, length, size)]
+def pieces(place: Place, length: int, rows: Indices | None, size: int) -> list[Piece]:
+    """Pieces of a data set, or of some of its rows; they depend on the rows alone, never on who works on them."""
+    if rows is None or len(rows) == length:
+        return [(place, slice(start, min(start + size, length))) for start in range(0, length, size)]
+    return [(place, rows[start : start + size]) for start in range(0, len(rows), size)]

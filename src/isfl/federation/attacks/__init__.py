@@ -48,8 +48,10 @@ def attacked(
 
 def check_hostile(attack: Attack, seed: int, clients: int) -> None:
     """Refuse an attack that would make nobody or everybody hostile."""
-    hostile = sum(attack.is_hostile(seed, client) for client in range(clients))
-    if not isinstance(attack, NoAttack) and hostile in (0, clients):
+    if isinstance(attack, NoAttack):
+        return
+    hostile = attack.hostile_among(seed, clients)
+    if hostile in (0, clients):
         raise UserError(
             f"attack.kind = {attack.kind!r}: {hostile} of {clients} clients are hostile with seed {seed}; choose an "
             "attack.share for which some are and some are not"

@@ -24,6 +24,10 @@ class Attack(Part):
         """Return whether this client is hostile, a function of the seed and the client alone."""
         return False
 
+    def hostile_among(self, seed: int, clients: int) -> int:
+        """Return how many of the first `clients` clients are hostile."""
+        return sum(self.is_hostile(seed, client) for client in range(clients))
+
     def poisoned(self, data: Dataset) -> Dataset:
         """Return what a hostile client trains on; it draws and announces classes by its true labels."""
         return data
@@ -56,6 +60,10 @@ class HostileShare(Attack):
         """
         start = generator(seed, Purpose.HOSTILE_CLIENTS).random()
         return bool(np.floor(start + (client + 1) * self.share) > np.floor(start + client * self.share))
+
+    def hostile_among(self, seed: int, clients: int) -> int:
+        start = generator(seed, Purpose.HOSTILE_CLIENTS).random()
+        return int(np.floor(start + clients * self.share) - np.floor(start))
 
 
 def moved(update: ClientUpdate, current: Weights, parameters: frozenset[str], factor: float) -> ClientUpdate:

@@ -21,7 +21,7 @@ LossTerm = Callable[[Tensor, Tensor, Tensor], Tensor | float]
 """From a batch of inputs, the logits the model just gave for it and its labels to what is added to its loss."""
 
 RAREST = 1e-6
-"""Shares below this count as this in the calibration: the logarithm stays finite for classes that are never drawn."""
+"""Target shares below this count as this in the calibration, so that it stays finite."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class Objective(Part):
 
     def logit_shift(self, local: LocalTraining) -> Tensor | None:
         """(C,) what is added to the logits in training only; None for nothing."""
-        return calibration(local.probabilities, local.target) if self.calibrate else None
+        if not self.calibrate:
+            return None
+        return calibration(local.probabilities, local.target, float(local.counts.sum()))
 
     @contextmanager
     def term(self, local: LocalTraining) -> Iterator[LossTerm]:
@@ -62,15 +64,20 @@ class Objective(Part):
         yield lambda inputs, logits, labels: 0.0
 
 
-def calibration(probabilities: Array, target: Array) -> Tensor:
-    """`log(q_i / p_i)`, added to the logits in training.
+def calibration(probabilities: Array, target: Array, samples: float) -> Tensor:
+    """`log(q'_i / p_i)` with `q' = (n q + C p) / (n + C)`, added to the logits in training.
 
     Whatever mix a client draws (`q`), the loss then aims at the target mix (`p`): a class it draws twice as
     often as the target has must win by a factor of two before it counts as won. After Menon et al., "Long-tail Learning
     via Logit Adjustment", ICLR 2021, with the sampling probabilities in place of a fixed prior.
+
+    `q'` is `q` as if the client with `n` samples had one more per class, in the mix of the target: Laplace's rule of
+    succession (Essai philosophique sur les probabilites, 1814) with the target in place of equal shares. A class
+    without samples is thus rare, not impossible: with `log 0` the local loss would never compare it with those that the
+    client has (ours). Drawing by the target needs no calibration: `q = p` gives zeros.
     """
-    q, p = np.maximum(probabilities, RAREST), np.maximum(target, RAREST)
-    return torch.from_numpy(np.log(q / p)).float()
+    ratio, classes = probabilities / np.maximum(target, RAREST), len(target)
+    return torch.from_numpy(np.log((samples * ratio + classes) / (samples + classes))).float()
 
 
 def frozen_copy(model: nn.Module, weights: Weights) -> nn.Module:

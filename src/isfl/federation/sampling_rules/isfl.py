@@ -116,9 +116,9 @@ class Renewal:
     """(n,) each, NaN where `L` is unknown."""
 
 
-def known_row(lipschitz: Array | None, client: int) -> Array | None:
-    """A client's row of (K, C) Lipschitz values, if any of it is known."""
-    return None if lipschitz is None or not np.isfinite(lipschitz[client]).any() else lipschitz[client]
+def known_row(lipschitz: Array | None, row: int) -> Array | None:
+    """A row of (n, C) Lipschitz values, if any of it is known."""
+    return None if lipschitz is None or not np.isfinite(lipschitz[row]).any() else lipschitz[row]
 
 
 def renew(rule: ImportanceSampling, target: Array, local: Array, used: Array, lipschitz: Array) -> Renewal:
