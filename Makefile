@@ -4,6 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
 
+# Tables go into the page even if faults were found; the command still fails then.
+PUBLISH = $(if $(QUICK),,; code=$$?; $(BIN)/python -m scripts.publish_reliability && exit $$code)
+
 .PHONY: demo test lint bench chaos fuzz docs install clean
 
 demo: install  ## four schemes on the embedded data: a table, a picture, run directories
@@ -20,11 +23,11 @@ lint: install
 bench: install  ## speed and memory against peers, with bars; QUICK=1 for ten minutes
 	$(BIN)/python -m benchmarks.run $(if $(QUICK),--quick) $(BENCH)
 
-chaos: install  ## hundreds of kills, full disks and damaged files, half an hour; QUICK=1 for three minutes
-	$(BIN)/python -m campaigns.run $(if $(QUICK),--quick) $(CHAOS)
+chaos: install  ## hundreds of kills, full disks and damaged files, at most half an hour; QUICK=1 for three minutes
+	$(BIN)/python -m campaigns.run $(if $(QUICK),--quick) $(CHAOS)$(PUBLISH)
 
 fuzz: install  ## 10,000 malformed inputs, at most half an hour; QUICK=1 for a tenth of them
-	$(BIN)/python -m campaigns.fuzz $(if $(QUICK),--quick) $(FUZZ)
+	$(BIN)/python -m campaigns.fuzz $(if $(QUICK),--quick) $(FUZZ)$(PUBLISH)
 
 docs: install  ## the site of the documents (quiet would hide the warnings that strict counts)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -26,6 +26,7 @@ PAGES = {
     "demo": ROOT / "README.md",
     "variants": ROOT / "docs/results.md",
     "attacks": ROOT / "docs/robustness.md",
+    "stragglers": ROOT / "docs/scaling.md",
 }
 """The page of a comparison; its table is between the marks `<!-- NAME-table -->` and `<!-- /NAME-table -->`."""
 

@@ -13,7 +13,7 @@ from benchmarks.run import table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "performance"
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "scaling.md")
+PAGES = tuple(ROOT / "docs" / name for name in ("performance.md", "scaling.md", "secure-aggregation.md"))
 
 
 def section(result: dict[str, Any], part: str) -> str:

@@ -1,11 +1,12 @@
 """Write the tables of `make chaos` and `make fuzz`, each with its provenance, into docs/reliability.md.
 
-make chaos fuzz && python scripts/publish_reliability.py
+Both commands call it at their end.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,23 @@ PAGE = ROOT / "docs" / "reliability.md"
 def section(result: dict[str, Any], name: str) -> str:
     """Return one table as the page has it."""
     machine = result["machine"]
-    command = "make fuzz" if name == "fuzz" else f"make chaos CHAOS='--only {name}'"
     origin = (
-        f"`{command}{' QUICK=1' if result['quick'] else ''}` on {result['date']} at commit `{result['commit'][:10]}`, "
+        f"`{command_of(result, name)}` on {result['date']} at commit `{result['commit'][:10]}`, "
         f"seed {result['seed']}, {result['seconds'] / 60:.0f} minutes, {machine['cpu']}, {machine['cores']} cores, "
         f"load average at the start {machine['load_average_at_start'][0]:.1f}."
     )
     lines = [f"{result['title']}:", table(result["rows"]), *result.get("notes", []), origin]
     lines += [f"**Found:** {line}." for line in result["missed"]]
     return "\n\n".join(lines) + "\n"
+
+
+def command_of(result: dict[str, Any], name: str) -> str:
+    """Return the command that made a result; earlier results do not hold its arguments."""
+    target = "fuzz" if name == "fuzz" else "chaos"
+    given = result.get("arguments", [] if name == "fuzz" else ["--only", name])
+    options = shlex.join(word for word in given if word != "--quick")
+    words = ["make", target, "QUICK=1" if result["quick"] else "", f"{target.upper()}='{options}'" if options else ""]
+    return " ".join(word for word in words if word)
 
 
 def publish() -> None:

@@ -5,9 +5,10 @@
 
 COMMIT is the one whose code made the runs. The directory in `results/` is named after experiment, scale,
 interpretation and number of clients; runs with `--set` overrides need a `--name`. Cells may still be running: those
-complete so far are copied, and the command can be repeated. Cells add up, also from several run directories of one
-experiment (other seeds, other `--only`): what is already published keeps its provenance, and the table, also the one
-between the markers `<!-- NAME -->` and `<!-- /NAME -->` in `docs/results.md`, is written anew from all cells.
+complete so far are copied (of a screen of policies: those that it has stopped), and the command can be repeated. Cells
+add up, also from several run directories of one experiment (other seeds, other `--only`): what is already published
+keeps its provenance, and the table, also the one between the markers `<!-- NAME -->` and `<!-- /NAME -->` in
+`docs/results.md` (policies: `docs/policy.md`), is written anew from all cells.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from isfl import layout
+from isfl.experiment import policy
 from isfl.experiment.cells import Cell, planned_cells
 from isfl.files import read_object, write_whole
 from isfl.lines import read_lines
 from isfl.problem.config import Config, config_from
-from isfl.report.reproduction import write_reproduction
+from isfl.report.reproduction import is_shown, write_reproduction
 
 ROOT = Path(__file__).parent.parent
 KEPT = (*layout.DESCRIPTION, *layout.GROWING)
@@ -38,6 +40,11 @@ def tables(results: Path) -> str:
     plan, _ = planned_cells(results)
     text = (results / f"{plan['title']}.md").read_text(encoding="utf-8")
     return text.removeprefix(f"# {plan['title']}\n\n").replace("## ", "### ")
+
+
+def page_of(plan: dict[str, Any], root: Path = ROOT) -> Path:
+    """Return the page that shows the tables of an experiment."""
+    return root / "docs" / ("policy.md" if plan["title"] in policy.EXPERIMENTS else "results.md")
 
 
 def name_of(plan: dict[str, Any]) -> str:
@@ -82,18 +89,19 @@ def publish(run: Path, commit: str, name: str | None = None, made_by: str | None
     """Copy the complete cells, then write the table and the page; return the results directory."""
     plan, cells = planned_cells(run)
     results = root / "results" / (name or name_of(plan))
-    if not any(cell.complete for cell in cells):
+    shown = [cell for cell in cells if is_shown(plan["title"], cell)]
+    if not shown:
         sys.exit(f"{run}: no cell is complete yet")
     whole = merged(plan, results)
     results.mkdir(parents=True, exist_ok=True)
     write_whole(results / layout.PLAN, (json.dumps(whole, indent=2) + "\n").encode())
     source = results / "provenance.json"
     provenance = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
-    for cell in cells:
-        place = str(cell.out.relative_to(run))
-        if place in provenance or not cell.complete:
+    for cell in shown:
+        place, rounds = str(cell.out.relative_to(run)), len(cell.lines)
+        if place in provenance and len(read_lines(results / place / layout.METRICS)) == rounds:
             continue
-        if len(read_lines(cell.out / layout.PROBABILITIES)) < cell.config.training.rounds:
+        if len(read_lines(cell.out / layout.PROBABILITIES)) < rounds:
             continue  # its last line is being written
         (results / place).mkdir(parents=True, exist_ok=True)
         for file in KEPT:
@@ -102,7 +110,7 @@ def publish(run: Path, commit: str, name: str | None = None, made_by: str | None
         provenance[place] = {"made by": made_by or command_of(plan, cell), "commit": commit, **written}
     write_whole(source, (json.dumps(provenance, indent=2) + "\n").encode())
     write_reproduction(whole, planned_cells(results)[1], results)
-    page, mark = root / "docs" / "results.md", re.escape(results.name)
+    page, mark = page_of(plan, root), re.escape(results.name)
     marked = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
     text, found = marked.subn(lambda match: match[1] + tables(results) + match[2], page.read_text(encoding="utf-8"))
     if found:

@@ -127,9 +127,9 @@ def account(
         access.remove_account(directory, name)
         say(f"removed: {name}")
         return
-    file = directory / f"{name}.token"
+    token, file = access.add_account(directory, name), directory / f"{name}.token"  # it refuses names of other places
     file.unlink(missing_ok=True)
-    write_secret(file, access.add_account(directory, name).encode())
+    write_secret(file, token.encode())
     say(f"token of {name}: {file}; its owner runs isfl flower login CONNECTION {file.name}")
 
 

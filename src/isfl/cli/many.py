@@ -159,7 +159,7 @@ def finish_comparison(
     from isfl.experiment.cells import run_cells
     from isfl.problem.given import NOTHING
     from isfl.report.comparison import write_comparison
-    from isfl.report.table import accuracy_caption, accuracy_table, cost_caption, cost_table
+    from isfl.report.table import CLOCK, accuracy_caption, accuracy_table, clock_table, cost_caption, cost_table
     from isfl.trackers.tracking import Tracking, tracked_cells
 
     tracking = tracking or Tracking([])
@@ -168,6 +168,8 @@ def finish_comparison(
     rows = write_comparison(cells, out)
     print_table(*accuracy_table(rows), f"{title}, {cells[0].config.training.rounds} rounds", accuracy_caption(rows))
     print_table(*cost_table(rows), "", cost_caption(rows))
+    if (clock := clock_table(rows)) is not None:
+        print_table(*clock, "", CLOCK)
     say(f"picture: {out / layout.COMPARISON}")
     say(f"report: {out / layout.REPORT}")
     say(f"run directories: {out}/SCHEME/seed-N")

@@ -62,7 +62,7 @@ def run(
     with resumable(out), progress as show, tracked(tracking, settings, out, show) as on_round:
         match engine:
             case "local":
-                run_experiment(settings, out, on_round, LocalHost(jobs or cores()))
+                run_experiment(settings, out, on_round, LocalHost(jobs or cores()), tell=say)
             case "flower":
                 out = run_on_flower(settings, out, connection, on_round, jobs or cores())
     say(f"run directory: {out}")
@@ -110,7 +110,7 @@ def resume(
             raise UserError(f"--connection {connection}: {directory} is a run of the engine {where['kind']!r}")
         match where["kind"]:
             case "local":
-                resume_run(directory, on_round, LocalHost(jobs or cores()))
+                resume_run(directory, on_round, LocalHost(jobs or cores()), tell=say)
             case "simulation" | "deployment":
                 resume_on_flower(directory, where, connection, on_round, jobs or cores())
             case other:

@@ -88,7 +88,8 @@ def run_progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]],
             curve.add(line)
             loss = "-" if line["train_loss"] is None else f"{line['train_loss']:.4f}"
             seconds = line["seconds"]["wall"]
-            say(f"round {line['round']:>3}/{rounds}  {accuracies(line)}  loss {loss}  {seconds:.1f} s")
+            late = f"  {len(line['late'])} late" if line.get("late") else ""
+            say(f"round {line['round']:>3}/{rounds}  {accuracies(line)}  loss {loss}  {seconds:.1f} s{late}")
             for refusal in refusals(line):
                 say(refusal)
 

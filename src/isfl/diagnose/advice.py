@@ -1,6 +1,6 @@
-"""Should I bother? The answer as a pure function of four numbers, with the reason for every threshold.
+"""Should I bother? The answer as a pure function of three distances, with the reason for every threshold.
 
-None of the four depends on Lipschitz values: their gain is theoretical, and on five seeds of the demo's setting
+None of them depends on Lipschitz values: their gain is theoretical, and on five seeds of the demo's setting
 (`results/variants`) sampling by the target alone (`pj-is`) was ahead of plain ISFL.
 """
 
@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from isfl.diagnose.evidence import RECOMMENDED, Expected, expected_gain
+
 LITTLE = 0.05
-"""Squared distance that sampling by class must remove to be worth a trial. The demo has 0.34 to remove, and sampling by
-the target changed its balanced accuracy by about one point (`results/variants`). In proportion, 0.05 is a fraction of a
-point, which is less than seeds differ by."""
-MUCH = 0.2
-"""More than half of the distance in the federation that we measured."""
-FEW = 0.25
-"""Effective share of the samples. Below it, samples repeat more than four times per epoch on average. `tempered`, which
-goes only part of the way to the target, keeps twice the effective share there."""
+"""Squared distance that sampling by class must remove to be worth a trial: a seventh of the demo's."""
+WORTH = 1.0
+"""Points: a smaller gain is within what seeds differ by (`results/policy-skew-half-published`)."""
 FLOOR = 0.05
 """The larger of the paper's two floors; both do equally well in its tables."""
 TARGET_FLOOR = 0.5
@@ -35,6 +32,8 @@ class Advice:
     reason: Reason
     first: str
     """The scheme to try first; it needs no extra gradients."""
+    expected: Expected
+    """What the recommended scheme can be expected to gain over FedAvg."""
 
     @property
     def first_line(self) -> str:
@@ -47,21 +46,21 @@ class Advice:
         return f'scheme = {{name = "isfl", sampling = {{floor = {FLOOR}, target_floor = {TARGET_FLOOR}}}}}'
 
 
-def advise(*, distance: float, chance: float, reached: float, effective: float) -> Advice:
-    """Decide whether importance sampling is worth a trial.
+def advise(*, distance: float, chance: float, reached: float) -> Advice:
+    """Decide whether sampling by class is worth a trial.
 
     Parameters
     ----------
     distance : `sum_k pi_k ||p - p^k||^2`, from the local label mixes to the target.
     chance : the part of it that a random split of the same samples would leave on average.
     reached : the same distance when every client samples by the target among the classes it holds.
-    effective : effective sample size of those draws, as a share of all samples.
     """
     beyond_chance = distance - chance
-    gain = beyond_chance - reached
+    expected = expected_gain(beyond_chance)
     if beyond_chance < LITTLE:
-        return Advice("no", "even", "fedavg")
-    if gain < LITTLE:
-        return Advice("no", "out of reach", "fedavg")
-    first = "tempered" if effective < FEW else "pj-is"
-    return Advice("yes", "much", first) if gain >= MUCH else Advice("maybe", "some", first)
+        return Advice("no", "even", "fedavg", expected)
+    if beyond_chance - reached < LITTLE:
+        return Advice("no", "out of reach", "fedavg", expected)
+    if expected.gain < WORTH:
+        return Advice("maybe", "some", RECOMMENDED, expected)
+    return Advice("yes", "much", RECOMMENDED, expected)

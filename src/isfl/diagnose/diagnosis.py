@@ -102,7 +102,6 @@ def diagnose(federation: ClassCounts, question: Question) -> Diagnosis:
             distance=draws["fedavg"].distance,
             chance=drivers.chance,
             reached=draws["pj-is"].distance,
-            effective=draws["pj-is"].effective,
         ),
     )
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load, save
 
 from isfl import layout
@@ -29,9 +30,11 @@ from isfl.federation.values import ClientMemory, FederationState, Weights
 from isfl.files import write_whole
 
 KEPT = 2
-FORMAT = 4
+FORMAT = 5
 STATE = "state"
-"""Begins the names of the state's tensors; those of a client begin with its number. A colon follows."""
+"""Begins the names of the state's tensors. A colon follows."""
+CLIENTS = "clients"
+"""Begins the names of what clients remember; the number of a group of clients and a colon follow."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +164,22 @@ def _client_files(manifest: Path) -> set[str]:
 
 
 def _tensors(checkpoint: Checkpoint) -> Weights:
-    """Return the state and the client memories without their models as one dictionary."""
-    named = {STATE: encode(checkpoint.state)}
-    named |= {str(k): split(stored.small)[1] for k, stored in checkpoint.client_states.items()}
-    return {f"{name}:{key}": tensor for name, parts in named.items() for key, tensor in to_tensors(parts).items()}
+    """Return the state and the client memories without their models as one dictionary.
+
+    Clients whose memories have the same parts are a group, with one tensor per part: a file of safetensors may name a
+    million clients, but not a million tensors.
+    """
+    groups: dict[tuple[Any, ...], dict[int, Weights]] = {}
+    for k, stored in sorted(checkpoint.client_states.items()):
+        if own := to_tensors(split(stored.small)[1]):
+            kind = tuple((path, tensor.dtype, tensor.shape) for path, tensor in sorted(own.items()))
+            groups.setdefault(kind, {})[k] = own
+    named = {STATE: to_tensors(encode(checkpoint.state))}
+    for number, group in enumerate(groups.values()):
+        paths = next(iter(group.values()))
+        together = {path: torch.stack([own[path] for own in group.values()]) for path in paths}
+        named[f"{CLIENTS}{number}"] = {"": torch.tensor(list(group)), **together}
+    return {f"{name}:{path}": tensor for name, tensors in named.items() for path, tensor in tensors.items()}
 
 
 def _values(tensors: Weights) -> tuple[FederationState, dict[int, ClientMemory]]:
@@ -173,5 +188,9 @@ def _values(tensors: Weights) -> tuple[FederationState, dict[int, ClientMemory]]
     for key, tensor in tensors.items():
         name, _, path = key.partition(":")
         named.setdefault(name, {})[path] = tensor
-    state = from_tensors(FederationState, named.pop(STATE))
-    return state, {int(k): without_models(ClientMemory, parts_of(ClientMemory, parts)) for k, parts in named.items()}
+    state, memories = from_tensors(FederationState, named.pop(STATE)), {}
+    for group in named.values():
+        for i, k in enumerate(group.pop("").tolist()):
+            parts = parts_of(ClientMemory, {path: tensor[i] for path, tensor in group.items()})
+            memories[k] = without_models(ClientMemory, parts)
+    return state, memories

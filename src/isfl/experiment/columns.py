@@ -64,6 +64,12 @@ def screened(lines: Lines) -> float:
     return total(lines, "gradient_evaluations.aggregation")
 
 
+def bytes_per_participant(lines: Lines) -> float:
+    """Return the bytes up and down per participant and round, over all rounds; NaN if no client took part."""
+    asked = sum(len(line["participants"]) for line in lines)
+    return (total(lines, "bytes_up") + total(lines, "bytes_down")) / asked if asked else math.nan
+
+
 def first_round_with(lines: Lines, goal: float) -> int | None:
     """Return the first round whose accuracy on D_S, a share, reaches the goal."""
     return next((line["round"] for line in evaluated(lines) if line["accuracy_standard"] >= goal), None)
@@ -73,6 +79,18 @@ def cost_of_reaching(lines: Lines, goal: float) -> float | None:
     """Return the gradient evaluations up to the end of the first round whose accuracy on D_S reaches the goal."""
     reached = first_round_with(lines, goal)
     return None if reached is None else float(np.nansum(spent(lines)[:reached]))
+
+
+def simulated_seconds(lines: Lines, rounds: int | None = None) -> float | None:
+    """Return how long the first `rounds` rounds (all by default) would have taken; None without simulated latencies."""
+    values = series(lines, "simulated_seconds")[:rounds]
+    return float(values.sum()) if len(values) and np.isfinite(values).all() else None
+
+
+def time_of_reaching(lines: Lines, goal: float) -> float | None:
+    """Return the simulated seconds up to the end of the first round whose accuracy on D_S reaches the goal."""
+    reached = first_round_with(lines, goal)
+    return None if reached is None else simulated_seconds(lines, reached)
 
 
 def recall(lines: Lines, label: int | None) -> float:

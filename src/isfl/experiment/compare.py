@@ -22,7 +22,7 @@ from isfl.problem.config import Config, apply, config_from
 _NAME = re.compile(r"[\w+-][\w.+-]*")
 
 GOAL = 0.95
-"""The share of the first row's last accuracy that every row should reach soon."""
+"""The share of the first row's last accuracy that every row should reach soon, unless another one is given."""
 
 Metric = Literal["accuracy_standard", "accuracy_global", "worst_client_accuracy"]
 """Accuracies of the last round that are compared seed by seed."""
@@ -44,9 +44,13 @@ class Summary:
     """Recall on D_S of the class that is rarest over all clients; NaN where clients keep their counts."""
     rarest_class_spread: float
     rounds_to_goal: float | None
-    """Mean rounds to `GOAL` of the first row's last D_S with the same seed; None if a seed never gets there."""
+    """Mean rounds to `goal` of the first row's last D_S with the same seed; None if a seed never gets there."""
     samples_to_goal: float | None
     """Mean gradient evaluations, for training and sampling, up to the end of that round."""
+    simulated_seconds: float | None
+    """Mean time that a run would have taken; None without simulated latencies (`stragglers.simulated`)."""
+    simulated_seconds_to_goal: float | None
+    """Likewise up to the end of the round that reaches the goal."""
     extra_gradients: float
     """Gradient evaluations for sampling, in percent of those for training."""
     seconds: float
@@ -110,19 +114,19 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def summarise(cells: Sequence[Cell]) -> list[Summary]:
-    """Return one row per label, in the order the labels were given."""
+def summarise(cells: Sequence[Cell], goal: float = GOAL) -> list[Summary]:
+    """Return one row per label, in the order the labels were given; `goal` is a share of the first row's accuracy."""
     by_label = _by_label(cells)
-    return [_summary(label, own, by_label[cells[0].label]) for label, own in by_label.items()]
+    return [_summary(label, own, by_label[cells[0].label], goal) for label, own in by_label.items()]
 
 
-def _summary(label: str, cells: Sequence[Cell], first: Sequence[Cell]) -> Summary:
+def _summary(label: str, cells: Sequence[Cell], first: Sequence[Cell], goal: float) -> Summary:
     runs = [cell.lines for cell in cells]
     standard, standard_spread = columns.final_spread(runs, "accuracy_standard")
     global_, global_spread = columns.final_spread(runs, "accuracy_global")
     worst, worst_spread = columns.final_spread(runs, "worst_client_accuracy")
     rarest, rarest_spread = columns.spread([columns.recall(cell.lines, _rarest_class(cell)) for cell in cells])
-    goals = {cell.seed: GOAL * columns.last(cell.lines, "accuracy_standard") for cell in first}
+    goals = {cell.seed: goal * columns.last(cell.lines, "accuracy_standard") for cell in first}
     reached = [(cell.lines, goals[cell.seed]) for cell in cells if cell.seed in goals]
     return Summary(
         scheme=label,
@@ -137,6 +141,8 @@ def _summary(label: str, cells: Sequence[Cell], first: Sequence[Cell]) -> Summar
         rarest_class_spread=rarest_spread,
         rounds_to_goal=_mean([columns.first_round_with(*each) for each in reached]),
         samples_to_goal=_mean([columns.cost_of_reaching(*each) for each in reached]),
+        simulated_seconds=_mean([columns.simulated_seconds(lines) for lines in runs]),
+        simulated_seconds_to_goal=_mean([columns.time_of_reaching(*each) for each in reached]),
         extra_gradients=columns.extra_gradients(runs),
         seconds=columns.mean_seconds(runs),
         standard_by_seed=tuple(100 * columns.last(lines, "accuracy_standard") for lines in runs),

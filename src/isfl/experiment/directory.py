@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import shutil
 import signal
 import threading
@@ -18,7 +17,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
@@ -28,15 +26,15 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from isfl import kernels, layout
+from isfl import layout
 from isfl.errors import UserError
 from isfl.experiment.checkpoints import Checkpoint, last_checkpoint, latest_checkpoint, save_checkpoint
+from isfl.experiment.environment import FORMAT, environment
 from isfl.experiment.growing import GrowingFile, is_prefix
 from isfl.federation.client_state import StoredState
 from isfl.federation.values import FederationState, Weights
 from isfl.files import appear, read_object, write_whole
 
-FORMAT = 1
 LOCAL: Mapping[str, Any] = {"kind": "local"}
 """The engine of a run on this machine, in `run.json`."""
 
@@ -292,28 +290,3 @@ def refuse_used(path: Path) -> None:
         raise UserError(f"{path}: cannot be used as a run directory ({error.strerror})") from None
     if used:
         raise UserError(f"{path}: exists and is not empty; give another --out, remove it, or use isfl resume")
-
-
-def environment() -> dict[str, Any]:
-    """Return what the numbers of a run may depend on besides its configuration."""
-    return {
-        "format": FORMAT,
-        "versions": {name: version(name) for name in ("isfl", "torch", "numpy")}
-        | {"python": platform.python_version()},
-        "machine": {
-            "system": platform.system(),
-            "processor": _processor(),
-            "cpus": os.cpu_count(),
-            "convolutions": "compiled convolutions" if kernels.available() else "torch's convolutions",
-        },
-    }
-
-
-def _processor() -> str:
-    """Return the processor's model name, or the architecture if the system does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

@@ -74,12 +74,12 @@ def configuration(given: Mapping[str, Any]) -> Config:
     if text.lstrip().startswith("{"):
         try:
             raw = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"config: is not valid JSON ({error})") from None
     elif text:
         try:
             raw = tomllib.loads(Path(text).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"config = {text!r}: cannot be read ({error})") from None
     else:
         raw = demo_config().model_dump(mode="json")

@@ -10,6 +10,7 @@ import numpy as np
 
 from isfl.federation.evaluation import Score
 from isfl.federation.round_report import RoundReport
+from isfl.federation.settings import MOST_LISTED
 from isfl.theory.arrays import Array
 
 MOST_CLASSES = 20
@@ -38,10 +39,16 @@ def metrics_of(report: RoundReport) -> dict[str, Any]:
         "bytes_up": report.bytes_up,
         "bytes_down": report.bytes_down,
         "epsilon": report.epsilon,
+        "target_error": None,
         "participants": list(report.participants),
+        "late": list(report.late),
+        "simulated_seconds": report.simulated_seconds,
         "refused": {str(client): reason for client, reason in report.refused.items()},
         "dropped_samples": report.dropped_samples,
+        "clipped_values": report.clipped_values,
     }
+    if (error := report.target_error) is not None:
+        line["target_error"] = {"clients": error.clients, "bound": error.bound, "standard": _numbers(error.standard)}
     if report.bound is not None:
         line["bound"] = {
             "initial": report.bound.initial,
@@ -82,15 +89,21 @@ def _small(confusion: np.ndarray) -> list[list[int]] | None:
     return confusion.tolist() if len(confusion) <= MOST_CLASSES else None
 
 
-def _by_client(values: Mapping[int, float], clients: int) -> list[float | None]:
-    """Return one number per client; None where it was not measured or is not finite."""
+def _by_client(values: Mapping[int, float], clients: int) -> list[float | None] | dict[str, float | None]:
+    """Return one number per client; None where it was not measured or is not finite.
+
+    With more than `MOST_LISTED` clients: the numbers of those that have one, by client.
+    """
+    if clients > MOST_LISTED:
+        return {str(k): float(v) if np.isfinite(v) else None for k, v in sorted(values.items())}
     return _numbers(np.array([values.get(client, np.nan) for client in range(clients)]))
 
 
 def probabilities_of(report: RoundReport) -> dict[str, Any]:
-    """Return a line of probabilities: what every client drew with, or would have drawn with if it was absent.
+    """Return a line of probabilities: what every client seen drew with, or would have drawn with if it was absent.
 
-    And the Lipschitz values measured at the end of the round, from which the next probabilities follow.
+    With more than `MOST_LISTED` clients: those that took part. And the Lipschitz values measured at the end of the
+    round, from which the next probabilities follow.
     """
     return {
         "round": report.round,

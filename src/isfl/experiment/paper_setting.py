@@ -67,7 +67,7 @@ class Setting:
         *,
         data: str = "cifar10",
         public: int | None = None,
-        rounds: int = 25,
+        rounds: int | None = None,
         training: Raw | None = None,
         target: Raw | None = None,
     ) -> Plan:
@@ -77,20 +77,25 @@ class Setting:
         fixed = {**named, "data": {"name": data}}
         if public is not None:
             fixed["data"]["public"] = public
-        parts = {"sampling.rule", "objective.kind", "aggregation.rule", *_keys(SHORTHANDS[scheme["name"]])}
+        parts = {"sampling.rule", "sampling.solver", "sampling.strength", "objective.kind", "aggregation.rule"}
+        parts |= {key for short in SHORTHANDS.values() for key in _keys(short)}  # what tells one name from another
         config = self._base(data, public, rounds)
         config = _merge(config, {**named, "split": self._split(split)})
         if self.by_code:
             config = _merge(config, _by_code(scheme))
         return Plan(group, label, config, frozenset(_keys(fixed)) | {f"scheme.{part}" for part in parts})
 
-    def _base(self, data: str, public: int | None, rounds: int) -> Raw:
-        """Everything that cells share. What is not named is a default, and the defaults are the paper's."""
+    def _base(self, data: str, public: int | None, rounds: int | None) -> Raw:
+        """Everything that cells share. What is not named is a default, and the defaults are the paper's.
+
+        The paper names 25 rounds. Its speed-ups for CIFAR-100 are those of 30: by 10, 7 and 6.
+        """
+        rounds = rounds or (30 if data == "cifar100" else 25)
         public = public or (1000 if self.interpretation == "authors" else 500)
         raw: Raw = {"data": {"name": data, "public": public}, "training": {"rounds": rounds}}
         raw["model"] = {"name": "resnet9" if data == "cifar100" else "resnet8"}
+        raw["data"]["public_from"] = "all" if self.by_code else "unused-random"
         if self.by_code:
-            raw["data"]["public_from"] = "all"
             raw["training"]["initial_models"] = "independent"
             if data == "cifar100":
                 raw["data"]["normalize"] = CIFAR_CHANNELS

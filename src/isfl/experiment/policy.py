@@ -78,23 +78,51 @@ def confirm(setting: Setting) -> list[Plan]:
         for group, (split, training) in settings.items()
         for row, scheme in ROWS.items()
     ]
-    return plans + [plan for name in ("fashion", "digits") for plan in _other_data(name, setting)]
+    return plans + _fashion(setting) + _digits(setting, "digits", setting.dirichlet(0.2, 10, samples=100), rounds=12)
 
 
-def _other_data(name: str, setting: Setting) -> list[Plan]:
-    """The confirming settings that are not CIFAR-10. No augmentation: crops and flips hurt there."""
-    data, model, split = {
-        "fashion": ("fashion-mnist", "small-cnn", {**setting.mixed(0.95, 20), "reading": "text", "overlap": False}),
-        "digits": ("digits", "mlp", setting.dirichlet(0.2, 10, samples=100)),
-    }[name]
-    plans = [_plan(setting, name, row, split, scheme, data=data, rounds=12) for row, scheme in ROWS.items()]
+def skew(setting: Setting) -> list[Plan]:
+    """All policies on small data from no skew to two classes per client: how the gain grows with the skew."""
+    digits: dict[str, Raw] = {
+        f"digits-dirichlet-{alpha:g}": setting.dirichlet(alpha, 10, samples=100) for alpha in (100, 1, 0.5, 0.1, 0.05)
+    }
+    digits["digits-shards"] = setting.mixed(1.0, 10, samples=100) | _OWN_SHARDS
+    clothes: dict[str, Raw] = {
+        f"clothes-nr-{nr:g}": setting.mixed(nr, 10, samples=500) | _OWN_SHARDS for nr in (0.3, 0.6, 0.9, 1.0)
+    }
+    clothes |= {f"clothes-dirichlet-{alpha:g}": setting.dirichlet(alpha, 10, samples=500) for alpha in (1, 0.3, 0.1)}
+    plans = [plan for group, split in digits.items() for plan in _digits(setting, group, split, rounds=12)]
+    return plans + [
+        plan
+        for group, split in clothes.items()
+        for plan in _without_augmentation(setting, group, split, "fashion-mnist-mini", "small-cnn", rounds=6)
+    ]
+
+
+_OWN_SHARDS: Raw = {"reading": "text", "overlap": False}
+"""The paper's words: a share 1 - NR of each shard is i.i.d., and no sample belongs to two clients."""
+
+
+def _fashion(setting: Setting) -> list[Plan]:
+    split = setting.mixed(0.95, 20) | _OWN_SHARDS
+    return _without_augmentation(setting, "fashion", split, "fashion-mnist", "small-cnn", rounds=12)
+
+
+def _digits(setting: Setting, group: str, split: Raw, rounds: int) -> list[Plan]:
+    plans = _without_augmentation(setting, group, split, "digits", "mlp", rounds)
+    for plan in plans:
+        plan.config["data"]["public"] = 100
+        plan.config["training"]["batch_size"] = 32
+    return plans
+
+
+def _without_augmentation(setting: Setting, group: str, split: Raw, data: str, model: str, rounds: int) -> list[Plan]:
+    """A setting that is not CIFAR-10. Crops and flips hurt there."""
+    plans = [_plan(setting, group, row, split, scheme, data=data, rounds=rounds) for row, scheme in ROWS.items()]
     for plan in plans:
         plan.config["training"]["augment"] = []
         if setting.scale != "smoke":
             plan.config["model"] = {"name": model}
-        if data == "digits":
-            plan.config["data"]["public"] = 100
-            plan.config["training"]["batch_size"] = 32
     return plans
 
 
@@ -111,4 +139,5 @@ EXPERIMENTS: dict[str, Callable[[Setting], list[Plan]]] = {
     "policy-screen": screen,
     "policy-choose": choose,
     "policy-confirm": confirm,
+    "policy-skew": skew,
 }

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import fnmatch
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from isfl.experiment import attacks, columns, paper, policy
 from isfl.experiment.cells import Cell, begin_cells, planned_cells, want_cells
 from isfl.experiment.columns import Lines, spread
 from isfl.experiment.paper_setting import Plan, Setting
+from isfl.experiment.published import published
 from isfl.problem.config import apply, config_from
 
 EXPERIMENTS = {**paper.EXPERIMENTS, **policy.EXPERIMENTS, **attacks.EXPERIMENTS}
@@ -57,6 +56,11 @@ class Result:
     top5: float | None
     last_five: tuple[float, float]
     """D_S and D_G, mean over the last five evaluated rounds and over seeds: single rounds swing by some points."""
+    lead: tuple[float, float] | None
+    """The same minus FedAvg's with the same seed, mean over the seeds both have; None if there are none.
+
+    A seed decides the split, so rows with different seeds are compared by this, not by their own means.
+    """
     worst_client: float
     """Accuracy of the last model on the data of the client it serves worst, mean over seeds."""
     best: Best
@@ -172,11 +176,11 @@ def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
     for cell in cells:
         if cell.complete:
             runs.setdefault((cell.group, cell.label), {})[cell.seed] = cell.lines
-    known = published_numbers(name)
+    known = published().rows(name)
     results = []
     for (group, label), by_seed in runs.items():
-        lines = list(by_seed.values())
-        rounds, speedup = to_fedavg(label, by_seed, runs.get((group, "fedavg"), {}))
+        lines, fedavg = list(by_seed.values()), runs.get((group, "fedavg"), {})
+        rounds, speedup = to_fedavg(label, by_seed, fedavg)
         standard, standard_spread = columns.final_spread(lines, "accuracy_standard")
         global_, global_spread = columns.final_spread(lines, "accuracy_global")
         results.append(
@@ -189,19 +193,30 @@ def results_of(name: str, cells: Sequence[Cell]) -> list[Result]:
                 global_=global_,
                 global_spread=global_spread,
                 top5=_top5([run[-1] for run in lines]),
-                last_five=(
-                    columns.last_five(lines, "accuracy_standard"),
-                    columns.last_five(lines, "accuracy_global"),
-                ),
+                last_five=_last_five(lines),
+                lead=lead_over(by_seed, fedavg),
                 worst_client=columns.final_spread(lines, "worst_client_accuracy")[0],
                 best=best_round(lines),
                 rounds_to_fedavg=rounds,
                 speedup=speedup,
                 extra_gradients=columns.extra_gradients(lines),
-                published=_published(known.get(group, {}).get(label)),
+                published=dict(known.get(group, {}).get(label, {})),
             )
         )
     return results
+
+
+def lead_over(runs: Mapping[int, Lines], others: Mapping[int, Lines]) -> tuple[float, float] | None:
+    """Return the differences of D_S and of D_G over the last five rounds, seed by seed; their means."""
+    both = sorted(runs.keys() & others.keys())
+    if not both:
+        return None
+    ours, theirs = (_last_five([every[seed] for seed in both]) for every in (runs, others))
+    return ours[0] - theirs[0], ours[1] - theirs[1]
+
+
+def _last_five(runs: Sequence[Lines]) -> tuple[float, float]:
+    return columns.last_five(runs, "accuracy_standard"), columns.last_five(runs, "accuracy_global")
 
 
 def best_round(runs: Sequence[Lines]) -> Best:
@@ -238,25 +253,3 @@ def _top5(lines: Lines) -> float | None:
     """Return the mean over seeds; None for ten classes or fewer."""
     values = [line["accuracy_standard_top5"] for line in lines if "accuracy_standard_top5" in line]
     return spread(values)[0] if values else None
-
-
-def published_numbers(name: str) -> dict[str, Any]:
-    """Return what was published for an experiment; a figure of a table's cells has the numbers of that table."""
-    entry = published().get(name, {})
-    return published_numbers(entry) if isinstance(entry, str) else entry
-
-
-def published() -> dict[str, Any]:
-    """Return the numbers of the paper, with their source."""
-    text = resources.files("isfl.experiment").joinpath("presets/published.json").read_text(encoding="utf-8")
-    content: dict[str, Any] = json.loads(text)
-    return content
-
-
-def _published(entry: Any) -> dict[str, float]:
-    if entry is None:
-        return {}
-    if isinstance(entry, list):
-        return {"standard": entry[0], "global": entry[1]}
-    names = {"accuracy": "standard", "top5": "top5", "speedup": "speedup"}
-    return {names[key]: value for key, value in entry.items()}

@@ -20,10 +20,14 @@ from isfl.data import Dataset
 from isfl.engines import LocalEngine
 from isfl.engines.threads import one_thread
 from isfl.errors import UserError
-from isfl.experiment.directory import LOCAL, RunDirectory, environment, refuse_used
+from isfl.experiment.directory import LOCAL, RunDirectory, refuse_used
+from isfl.experiment.environment import environment
 from isfl.experiment.metrics import metrics_of, probabilities_of
+from isfl.experiment.repeats import counting_repeat
 from isfl.federation import Engine, FederationState, run_round, start
-from isfl.federation.preparation import why_slow_convolutions
+from isfl.federation.preparation import has_compilable_convolutions, why_slow_convolutions
+from isfl.federation.settings import MOST_LISTED
+from isfl.federation.values import ClientProfile
 from isfl.problem.config import Config, config_from
 from isfl.problem.given import NOTHING, Given
 from isfl.problem.problem import Problem, prepare
@@ -33,6 +37,8 @@ DIGEST_ROWS = 1024
 
 OnRound = Callable[[dict[str, Any]], None]
 """Called with each line of metrics as it is written."""
+Tell = Callable[[str], None]
+"""Called with a line for the user, at the start."""
 
 
 class Host(Protocol):
@@ -88,6 +94,7 @@ def run(
     host: Host = THIS_MACHINE,
     problem: Problem | None = None,
     given: Given = NOTHING,
+    tell: Tell = lambda text: None,
 ) -> None:
     """Start a new run in `out`, which must be empty or absent; `problem` saves preparing it again."""
     refuse_used(out)
@@ -95,10 +102,10 @@ def run(
         problem = problem or prepare(config, given)
         config = problem.config
         _warn_of_unknown_classes(problem.public, config)
-        _warn_of_slow_convolutions(problem, config)
+        _name_convolutions(problem, config, tell)
         with host.engine(problem, config, out) as engine:
             state = start(config, engine)
-            described = {**describe(problem, state), "target": state.target.tolist()}
+            described = {**describe(problem, state), "target": _target(config, state)}
             directory = RunDirectory.create(out, config.model_dump(mode="json"), described, host.record)
             with directory.locked():
                 _run_rounds(directory, config, engine, state, on_round)
@@ -110,6 +117,7 @@ def resume(
     host: Host = THIS_MACHINE,
     problem: Problem | None = None,
     given: Given = NOTHING,
+    tell: Tell = lambda text: None,
 ) -> None:
     """Resume an interrupted run from its last whole checkpoint; the result is bit-identical."""
     directory = RunDirectory.open(out)
@@ -122,7 +130,7 @@ def resume(
         _refuse_other_data(directory, problem)
         _refuse_other_layers(directory, problem.model)
         _warn_of_other_versions(directory)
-        _warn_of_slow_convolutions(problem, config)
+        _name_convolutions(problem, config, tell)
         with host.engine(problem, config, out) as engine:
             checkpoint = directory.restore()
             if checkpoint is None:
@@ -131,6 +139,8 @@ def resume(
             else:
                 state = checkpoint.state
                 engine.restore(state, checkpoint.client_states)
+            if config.privacy is not None and host.record.get("kind") == "deployment":
+                state = counting_repeat(out, config, state)
             _run_rounds(directory, config, engine, state, on_round)
 
 
@@ -201,18 +211,28 @@ def _warn_of_unknown_classes(public: Dataset, config: Config) -> None:
         )
 
 
-def _warn_of_slow_convolutions(problem: Problem, config: Config) -> None:
+def _name_convolutions(problem: Problem, config: Config, tell: Tell) -> None:
+    """Say once which 3x3 convolutions a run uses: they are part of its bits and of the time it takes."""
     if (reason := why_slow_convolutions(problem.model, config)) is not None:
         warnings.warn(f"compiled convolutions are not used: {reason}", stacklevel=3)
+    elif has_compilable_convolutions(problem.model):
+        tell("3x3 convolutions: compiled (training.convolutions = 'torch' uses torch's)")
 
 
 def describe(problem: Problem, state: FederationState) -> dict[str, Any]:
-    """Return the content of `split.json`; of clients with data of their own, what they reported."""
+    """Return the content of `split.json`; of clients with data of their own, what they reported.
+
+    Nothing is listed by client where there are more than `MOST_LISTED`.
+    """
     if problem.population is not None:
-        clients: dict[str, Any] = {"client_counts": [data.class_counts.tolist() for data in problem.population]}
-    else:
-        counts = None if state.counts is None else state.counts.astype(int).tolist()
-        clients = {"client_counts": counts, "client_sizes": state.sizes.tolist()}
+        listed = range(len(problem.population) if len(problem.population) <= MOST_LISTED else 0)
+        counts = [problem.population.class_counts(k).tolist() for k in listed]
+        clients: dict[str, Any] = {"client_counts": counts or None}
+    elif len(state.clients) == state.num_clients:
+        known = None if state.counts is None else state.counts.astype(int).tolist()
+        clients = {"client_counts": known, "client_sizes": state.sizes.tolist()}
+    else:  # they introduce themselves when they are first chosen
+        clients = {"client_counts": None, "client_sizes": None}
     return {
         "class_names": list(problem.class_names),
         **clients,
@@ -225,9 +245,24 @@ def describe(problem: Problem, state: FederationState) -> dict[str, Any]:
     }
 
 
+def _target(config: Config, state: FederationState) -> list[list[float]] | None:
+    """Return the (K, C) target shares; None where there are too many, or they follow from clients not yet seen."""
+    if state.num_clients > MOST_LISTED:
+        return None
+    shares = state.target
+    if not config.target.from_all_clients:
+        if config.target.needs_exact_counts:
+            return None
+        unseen = [ClientProfile(k, 0, None) for k in range(state.num_clients)]
+        shares = config.target.client_shares(unseen, shares.shape[1])
+    rows: list[list[float]] = shares.tolist()
+    return rows
+
+
 def _digest_of_data(problem: Problem) -> str:
     """Return the SHA-256 of every sample, so that a run is never resumed on other data."""
-    parts: Sequence[Dataset] = [*(problem.population or ()), problem.public, problem.test]
+    held = () if problem.population is None else problem.population.parts
+    parts: Sequence[Dataset] = [*held, problem.public, problem.test]
     digest = hashlib.sha256()
     for data in parts:
         for first in range(0, len(data), DIGEST_ROWS):

@@ -100,9 +100,15 @@ def _run(given: dict[str, Any], connection: str, on_round: OnRound, tell: Tell) 
         status = run.status() or "unknown: the SuperLink does not answer"
         if not events.begun and status.startswith("finished:completed"):
             return Path(given["out"])  # on the machine of the SuperLink
+    out = Path(given["out"])
+    then = (
+        f"resume with isfl resume {out}"
+        if out.exists()
+        else f"if {out} exists at the server, resume it, else run again"
+    )
     raise UserError(
         f"connection {connection!r}: the run ended before its last round (its status is {status}; see flwr log "
-        f"{run.number}); resume with isfl resume {given['out']}"
+        f"{run.number}); {then}"
     )
 
 
@@ -162,12 +168,16 @@ def store_token(connection: str, token: Path) -> Path:
     """Store a token for a connection in the Flower home that knows it; return that home."""
     name, home = named(connection)
     home = home or _user_home()
-    content = tomllib.loads((home / "config.toml").read_text(encoding="utf-8"))
+    file = home / "config.toml"
+    try:
+        address = str(tomllib.loads(file.read_text(encoding="utf-8"))["superlink"][name]["address"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{file}: superlink.{name}.address cannot be read ({error})") from None
     try:
         text = token.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise UserError(f"{token}: cannot be read ({error.strerror})") from None
-    log_in(home, str(content["superlink"][name]["address"]), text)
+    log_in(home, address, text)
     return home
 
 

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from isfl.experiment import columns
 from isfl.experiment.attacks import AGGREGATIONS, JOINED, KINDS, SCHEMES
+from isfl.experiment.cells import Cell
 from isfl.federation.settings import Settings
 from isfl.plotting import PAGE, legend_below, sheet, styles_of, tidy
 from isfl.report.pictures import NotDrawnError
 from isfl.report.reading import FoundRun, by_group
-from isfl.report.table import markdown_table
+from isfl.report.table import markdown_table, not_made
 from isfl.theory.arrays import Array
 
 
@@ -33,18 +34,18 @@ class Numbers(Protocol):
     def standard_spread(self) -> float: ...
 
 
-def markdown(plan: Mapping[str, Any], results: Sequence[Numbers], missing: int, notes: Sequence[str]) -> str:
+def markdown(plan: Mapping[str, Any], cells: Sequence[Cell], results: Sequence[Numbers], notes: Sequence[str]) -> str:
     """Return one table per scheme: a row per aggregation, a column per attack."""
     parts = [f"# {plan['title']}"]
-    cells = {(r.group, *r.label.split(JOINED)): r for r in results}
+    made = {(r.group, *r.label.split(JOINED)): r for r in results}
     for scheme in SCHEMES:
         rows = [
             (
                 rule,
-                *(_number(cells[attack, scheme, rule]) if (attack, scheme, rule) in cells else "-" for attack in KINDS),
+                *(_number(made[attack, scheme, rule]) if (attack, scheme, rule) in made else "-" for attack in KINDS),
             )
             for rule in AGGREGATIONS
-            if any((attack, scheme, rule) in cells for attack in KINDS)
+            if any((attack, scheme, rule) in made for attack in KINDS)
         ]
         if rows:
             parts += [f"## {scheme}", markdown_table(("aggregation", *KINDS), rows)]
@@ -52,7 +53,7 @@ def markdown(plan: Mapping[str, Any], results: Sequence[Numbers], missing: int, 
     parts.append(
         "Accuracy on D_S, the balanced test set, in the last round, in %; columns are attacks"
         + (f"; mean ± standard deviation of up to {seeds} seeds." if seeds > 1 else "; one seed.")
-        + (f" {missing} runs of this experiment have not been made." if missing else "")
+        + not_made(cells)
     )
     return "\n\n".join([*parts, *notes]) + "\n"
 
@@ -144,5 +145,5 @@ def _left_out(run: FoundRun, hostile: bool) -> list[bool]:
         str(client) in line["refused"]
         for line in run.lines
         for client in line["participants"]
-        if settings.attack.is_hostile(settings.seed, client) == hostile
+        if client not in line.get("late", ()) and settings.attack.is_hostile(settings.seed, client) == hostile
     ]

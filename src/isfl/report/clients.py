@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from isfl.lines import CLIENT_MEASURES
 from isfl.report.numbers import number
 from isfl.report.reading import FoundRun
 
-MEASURES = ("client_accuracy", "client_update_norm", "client_drift")
-"""Lists of a line of metrics with one number per client."""
+MEASURES = CLIENT_MEASURES
 QUANTILES = {"lowest": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "highest": 1.0}
 
 
@@ -43,6 +43,14 @@ def _spread(run: FoundRun, key: str) -> dict[str, Any] | None:
 def by_client(line: Mapping[str, Any], key: str) -> dict[int, float]:
     """Return the known numbers of a line by client."""
     values = line.get(key)
-    if not isinstance(values, list):
-        return {}
-    return {k: float(value) for k, value in enumerate(values) if number(value) is not None}
+    if isinstance(values, dict):
+        pairs = [(int(k), value) for k, value in values.items() if k.isdecimal()]
+    else:
+        pairs = list(enumerate(values)) if isinstance(values, list) else []
+    return {k: float(value) for k, value in pairs if number(value) is not None}
+
+
+def last_own_accuracy(run: FoundRun) -> np.ndarray:
+    """Return the accuracy of the last evaluated model on the data of each measured client."""
+    rows = [by_client(line, "client_accuracy") for line in run.evaluated]
+    return np.array(list(next((row for row in reversed(rows) if row), {}).values()), dtype=float)

@@ -143,6 +143,12 @@ def warnings_of(run: FoundRun) -> list[str]:
             f"Public samples without a finite gradient were left out in {len(dropped)} rounds, first in round "
             f"{dropped[0]}."
         )
+    clipped = [line["round"] for line in run.lines if line.get("clipped_values")]
+    if clipped:
+        found.append(
+            f"Values of masked updates were beyond secure.range and clipped in {len(clipped)} rounds, first in round "
+            f"{clipped[0]}."
+        )
     steps = [_part(line, "bound", "step_condition") for line in run.lines]
     if large := sum(isinstance(step, int | float) and step > 1 for step in steps):
         found.append(

@@ -31,7 +31,8 @@ def detail_of(run: FoundRun, room: int) -> tuple[dict[str, Any] | None, int]:
     width = len(run.class_names)
     known = local if local is not None else run.target
     clients = len(known) if known is not None else max((len(line["probabilities"]) for line in drawn), default=0)
-    if clients == 0 or width == 0:
+    others = known is None and any(int(k) >= clients for line in drawn for k in line["probabilities"])
+    if clients == 0 or width == 0 or others:  # others: each round has other clients, too many for a picture
         return None, 0
     shown = min(clients, room // (LAYERS * width * min(FEWEST_ROUNDS, max(len(drawn), 1))))
     if shown < 1:

@@ -8,6 +8,7 @@ import numpy as np
 
 from isfl.experiment.columns import band_of
 from isfl.report.attacks import about_left_out
+from isfl.report.clients import last_own_accuracy
 from isfl.report.curves import series
 from isfl.report.pictures import drawn_by
 from isfl.report.reading import FoundRun, by_group
@@ -20,7 +21,7 @@ UNNORMALISED = (
 )
 ISFEDAVG = (
     "`isfedavg` is the biased estimator, as the ISFL paper words it; `scheme.sampling.unbiased = true` is the option "
-    "that Rizk et al. assume: each loss is weighed by one over N times its probability."
+    "that Rizk et al. assume: each loss is weighted by one over N times its probability."
 )
 RARE = 0.01
 """A class with a smaller probability is hardly drawn: less than one sample in a hundred."""
@@ -36,6 +37,8 @@ def remarks(name: str, runs: Sequence[FoundRun]) -> list[str]:
             return _about_rho(runs)
         case "fig-q":
             return _about_probabilities(runs)
+        case "fig-personal":
+            return _about_clients(runs)
         case "attacks":
             return about_left_out(runs)
     return []
@@ -122,6 +125,19 @@ def _movement(run: FoundRun) -> tuple[float, ...] | None:
         100 * float(always.mean()),
         100 * float(sometimes.mean()),
     )
+
+
+def _about_clients(runs: Sequence[FoundRun]) -> list[str]:
+    """Show how the last model serves the clients: the lowest, the quartiles."""
+    found = []
+    for group, labelled in by_group(runs).items():
+        for label, own in labelled.items():
+            values = np.concatenate([last_own_accuracy(run) for run in own])
+            if len(values):
+                quantiles = " / ".join(f"{100 * q:.0f}" for q in np.quantile(values, (0, 0.25, 0.5, 0.75)))
+                found.append(f"- {group}/{label}: {quantiles} %")
+    heading = "Accuracy of the last model on clients' own data (lowest, lower quartile, median, upper quartile):"
+    return ["\n".join([heading, "", *found])] if found else []
 
 
 def _variation(a: Array, b: Array) -> Array:

@@ -17,16 +17,18 @@ from isfl import layout
 from isfl.experiment.cells import Cell
 from isfl.experiment.directory import told_when_full
 from isfl.experiment.paper_setting import INTERPRETATIONS, SCALES
-from isfl.experiment.reproduce import Best, Result, published, results_of
+from isfl.experiment.published import published
+from isfl.experiment.reproduce import Best, Result, results_of
+from isfl.experiment.screen import stopped_at
 from isfl.files import read_object, write_whole
 from isfl.plotting import COLOURS, COLUMN, PAGE, in_print, picture_of, sheet, tidy
-from isfl.report import attacks
+from isfl.report import attacks, gains, policy
 from isfl.report.pictures import NotDrawnError, convergence, cross, probabilities, rho
 from isfl.report.reading import SEPARATOR, FoundRun, read_run
 from isfl.report.remarks import remarks
 from isfl.report.split import convergence_and_split
 from isfl.report.sweeps import personalisation, sampling_ratio, sizes
-from isfl.report.table import Table, markdown_table
+from isfl.report.table import Table, markdown_table, not_made
 
 
 def setting_of(plan: Mapping[str, Any]) -> list[str]:
@@ -47,14 +49,14 @@ def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path
     """
     name: str = plan["title"]
     results = results_of(name, cells)
-    complete = [cell for cell in cells if cell.complete]
-    runs = [read_run(cell.out, label=f"{cell.group}{SEPARATOR}{cell.label}") for cell in complete]
+    shown = [cell for cell in cells if is_shown(name, cell)]
+    runs = [read_run(cell.out, label=f"{cell.group}{SEPARATOR}{cell.label}") for cell in shown]
     notes = remarks(name, runs)
     content = {
         "experiment": name,
         "setting": {key: plan[key] for key in ("scale", "as", "clients", "set")},
-        "source of the published numbers": published()["source"],
-        "runs": [read_object(cell.out / layout.ENVIRONMENT) for cell in complete[:1]],
+        "source of the published numbers": published().source,
+        "runs": [read_object(cell.out / layout.ENVIRONMENT) for cell in shown[:1]],
         "results": [
             {
                 **asdict(r),
@@ -68,7 +70,7 @@ def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path
     with in_print():
         picture = picture_of(_picture(name, runs, results), "png")
         curves = picture_of(convergence(runs), "png") if name.startswith("table") and runs else None
-    text = TEXTS.get(name, markdown)(plan, results, len(cells) - len(complete), notes)
+    text = TEXTS.get(name, markdown)(plan, cells, results, notes)
     with told_when_full(out):
         write_whole(out / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())
         write_whole(out / f"{name}.md", text.encode())
@@ -76,6 +78,11 @@ def write_reproduction(plan: Mapping[str, Any], cells: Sequence[Cell], out: Path
         if curves is not None:
             write_whole(out / f"{name}-curves.png", curves)
     return results
+
+
+def is_shown(name: str, cell: Cell) -> bool:
+    """Return whether tables and figures have this cell: a complete run, or one that a screen has stopped."""
+    return cell.complete or (name == "policy-screen" and stopped_at(cell) is not None)
 
 
 def by_group(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -91,6 +98,7 @@ def full_table(results: Sequence[Result]) -> Table:
         "scheme": [r.label for r in results],
         "last round: D_S / D_G %": [_accuracies(r, r.seeds, "{:.2f}") for r in results],
         "last five rounds: D_S / D_G %": [_pair("{:.2f}", *r.last_five) for r in results],
+        **_leads(results),
         "worst client %": [f"{r.worst_client:.2f}" for r in results],
         "best round: D_S / D_G %": [_accuracies(r.best, r.seeds, "{:.2f}") for r in results],
         "best round": [_rounds(r.best.round) for r in results],
@@ -109,6 +117,15 @@ def full_table(results: Sequence[Result]) -> Table:
         columns["published top-5"] = [_pair("{:.2f}", r.published.get("top5")) for r in results]
     columns["extra %"] = [f"{r.extra_gradients:.0f}" for r in results]
     return _table(columns)
+
+
+def _leads(results: Sequence[Result]) -> dict[str, list[str]]:
+    """Return the columns that make rows with different seeds comparable, if there is FedAvg to compare with."""
+    if not _has_fedavg(results):
+        return {}
+    leads = ["-" if r.lead is None or r.label == "fedavg" else _pair("{:+.2f}", *r.lead) for r in results]
+    seeds = {"seeds": [str(r.seeds) for r in results]} if max(r.seeds for r in results) > 1 else {}
+    return {**seeds, "last five - FedAvg": leads}
 
 
 def terminal_tables(results: Sequence[Result]) -> Iterator[Table]:
@@ -144,6 +161,7 @@ CAPTION = (
 )
 FIVE = "last five rounds: their mean, because single rounds swing; worst client: on its own data, last round"
 TO_FEDAVG = "rounds to FedAvg: to the last accuracy of FedAvg with the same seed, - if never"
+LEAD = "last five - FedAvg: D_S / D_G in points, against FedAvg with the same seeds, which decide the split"
 
 
 def caption(results: Sequence[Result]) -> str:
@@ -184,7 +202,7 @@ def _pair(form: str, *values: float | None) -> str:
     return " / ".join(form.format(value) for value in values if value is not None) or "-"
 
 
-def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int, notes: Sequence[str]) -> str:
+def markdown(plan: Mapping[str, Any], cells: Sequence[Cell], results: Sequence[Result], notes: Sequence[str]) -> str:
     """Return one table per setting, the meaning of its numbers, and remarks on them."""
     parts = [f"# {plan['title']}"]
     for group, members in by_group(results).items():
@@ -192,14 +210,15 @@ def markdown(plan: Mapping[str, Any], results: Sequence[Result], missing: int, n
     seeds = max((r.seeds for r in results), default=1)
     parts.append(
         f"Setting: {'; '.join(setting_of(plan))}. {caption(results)}; {FIVE}; "
-        "extra: gradients for sampling per gradient for training"
+        + (f"{LEAD}; " if _has_fedavg(results) else "")
+        + "extra: gradients for sampling per gradient for training"
         + ("; speed-up: all of FedAvg's rounds divided by the rounds to FedAvg" if _has(results, "speedup") else "")
         + (f"; mean ± standard deviation of up to {seeds} seeds." if seeds > 1 else "; one seed.")
-        + (f" {missing} runs of this experiment have not been made." if missing else "")
+        + not_made(cells)
     )
     parts += notes
     if any(r.published for r in results):
-        parts.append(f"Published numbers: {published()['source']}.")
+        parts.append(f"Published numbers: {published().source}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -260,8 +279,15 @@ PICTURES: dict[str, Callable[[Sequence[FoundRun]], Figure]] = {
     "fig-sr": sampling_ratio,
     "fig-personal": personalisation,
     "attacks": attacks.under_attack,
+    "policy-screen": policy.screen_picture,
+    "policy-confirm": gains.gains_picture,
+    "policy-skew": gains.gains_picture,
 }
-TEXTS: dict[str, Callable[[Mapping[str, Any], Sequence[Result], int, Sequence[str]], str]] = {
-    "attacks": attacks.markdown
+TEXTS: dict[str, Callable[[Mapping[str, Any], Sequence[Cell], Sequence[Result], Sequence[str]], str]] = {
+    "attacks": attacks.markdown,
+    "policy-screen": policy.screen_markdown,
+    "policy-choose": policy.markdown,
+    "policy-confirm": policy.markdown,
+    "policy-skew": policy.markdown,
 }
 """Experiments that have tables of their own."""

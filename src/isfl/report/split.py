@@ -51,7 +51,8 @@ def convergence_and_split(runs: Sequence[FoundRun]) -> Figure:
             assert run.counts is not None
             numbers = [str(i) for i in range(run.counts.shape[1])]  # names have no room
             image = draw_counts(row[0], run.counts, numbers, run.counts.max(), fontsize=None)
-            row[0].tick_params(axis="x", rotation=0)
+            for tick in row[0].get_xticklabels():
+                tick.set(rotation=0, ha="center")
             figure.colorbar(image, ax=row[0], label="samples")
         else:
             row[0].text(0.5, 0.5, "private", ha="center", va="center", transform=row[0].transAxes)

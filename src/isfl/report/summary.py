@@ -127,7 +127,7 @@ def about_run(run: FoundRun, alone: bool) -> list[str]:
     """Return where a run ended, when it reached most of it, its worst client and class, and what it cost."""
     if not run.evaluated:
         return ["No round has been evaluated yet."] if run.lines else ["No round is done yet."]
-    lines = [_ended(run), _course(run), _worst(run), _cost(run), _refused(run)]
+    lines = [_ended(run), _course(run), _worst(run), _cost(run), _late(run), _refused(run)]
     if alone:
         lines.append("This is one seed: another would give other numbers, and nothing here says how different.")
     return [line for line in lines if line]
@@ -181,6 +181,15 @@ def _cost(run: FoundRun) -> str:
         f"It cost {training:,.0f} gradients for training and {sampling}, {seconds:,.0f} s of wall time, {down} sent to "
         f"the clients and {up} received from them."
     )
+
+
+def _late(run: FoundRun) -> str:
+    asked, late = (sum(len(line.get(key) or []) for line in run.lines) for key in ("participants", "late"))
+    if not late:
+        return ""
+    seconds = columns.simulated_seconds(run.lines)
+    clock = "" if seconds is None else f" By the simulated latencies, its rounds took {seconds:,.0f} s."
+    return f"{late} of {asked} answers came after their round had closed.{clock}"
 
 
 def _refused(run: FoundRun) -> str:

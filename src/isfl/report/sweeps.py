@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from isfl.experiment import columns
 from isfl.plotting import PAGE, legend_below, sheet, styles_of, tidy
+from isfl.report.clients import last_own_accuracy
 from isfl.report.curves import seeds_of
 from isfl.report.pictures import NotDrawnError
 from isfl.report.reading import FoundRun, flat, told_apart
@@ -91,7 +92,7 @@ def personalisation(runs: Sequence[FoundRun]) -> Figure:
     for label, sweep in sweeps.items():
         _draw_accuracy(axes[0, 0], sweep, "accuracy_standard", label, styles[label])
         values = sorted(sweep)
-        own = [np.concatenate([_own_accuracy(run) for run in sweep[value]]) for value in values]
+        own = [np.concatenate([last_own_accuracy(run) for run in sweep[value]]) for value in values]
         for name, statistic, dashes in OWN:
             line = [100 * statistic(found) if len(found) else np.nan for found in own]
             style = {**styles[label], "linestyle": dashes}
@@ -108,13 +109,6 @@ OWN: tuple[tuple[str, Callable[[np.ndarray], float], str], ...] = (
     ("lower quartile", lambda found: float(np.quantile(found, 0.25)), "--"),
     ("lowest", lambda found: float(found.min()), ":"),
 )
-
-
-def _own_accuracy(run: FoundRun) -> np.ndarray:
-    """Return the accuracy of the last evaluated model on the data of each measured client."""
-    rows = [line.get("client_accuracy") for line in run.evaluated]
-    last = next((row for row in reversed(rows) if isinstance(row, list)), [])
-    return np.array([value for value in last if value is not None], dtype=float)
 
 
 def sweeps_of(runs: Sequence[FoundRun], setting: Setting) -> dict[str, Sweep]:

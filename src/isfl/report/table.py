@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from isfl import layout
+from isfl.experiment.cells import Cell
 from isfl.experiment.compare import GOAL, Summary
 from isfl.experiment.directory import told_when_full
 from isfl.experiment.paired import Paired
@@ -36,16 +37,32 @@ def accuracy_table(rows: Sequence[Summary]) -> Table:
 
 def cost_table(rows: Sequence[Summary]) -> Table:
     """Return what a scheme needs to come close to the first one, and its lead in the end, one row per scheme."""
-    headings = ("scheme", "rounds\nto goal", "samples\nto goal", f"D_S\nagainst {rows[0].scheme}", "worst\nclient")
-    return headings, [
+    headings = ("scheme", "rounds\nto goal", "samples\nto goal")
+    return (*headings, f"D_S\nagainst {rows[0].scheme}", "worst\nclient"), [
         (
             row.scheme,
             "-" if row.rounds_to_goal is None else f"{row.rounds_to_goal:.1f}".removesuffix(".0"),
-            "-" if row.samples_to_goal is None else f"{row.samples_to_goal:,.0f}",
-            *(_difference(row.against_first.get(key)) for key in ("accuracy_standard", "worst_client_accuracy")),
+            _count(row.samples_to_goal),
+            *(difference(row.against_first.get(key)) for key in ("accuracy_standard", "worst_client_accuracy")),
         )
         for row in rows
     ]
+
+
+def clock_table(rows: Sequence[Summary]) -> Table | None:
+    """Return the simulated seconds, one row per scheme; None if clients have no simulated latencies."""
+    if all(row.simulated_seconds is None for row in rows):
+        return None
+    return ("scheme", "simulated s", "simulated s\nto goal"), [
+        (row.scheme, _count(row.simulated_seconds), _count(row.simulated_seconds_to_goal)) for row in rows
+    ]
+
+
+CLOCK = "Simulated s: time that the rounds would have taken, all of them and those up to the goal."
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
 
 
 def _number(mean: float, spread: float, seeds: int) -> str:
@@ -54,7 +71,8 @@ def _number(mean: float, spread: float, seeds: int) -> str:
     return f"{mean:.1f} ± {spread:.1f}" if seeds > 1 else f"{mean:.1f}"
 
 
-def _difference(pair: Paired | None) -> str:
+def difference(pair: Paired | None) -> str:
+    """Return a paired difference with its interval and how many seeds agree in sign."""
     if pair is None:
         return "-"
     if pair.half_width is None:
@@ -73,14 +91,15 @@ def accuracy_caption(rows: Sequence[Summary]) -> str:
     )
 
 
-def cost_caption(rows: Sequence[Summary]) -> str:
+def cost_caption(rows: Sequence[Summary], goal: float = GOAL) -> str:
     """Return what the numbers of the table of costs are."""
     first = rows[0]
+    share = "" if goal == 1 else f"{100 * goal:.0f} % of "
     interval = ", with a 95 % interval and the seeds that agree in sign" if first.seeds > 1 else ""
     return (
-        f"Goal: {100 * GOAL:.0f} % of the last D_S of {first.scheme} with the same seed; samples: gradients for "
-        "training and sampling up to there; right: differences in points in the last round, seed by seed, against "
-        f"{first.scheme}{interval}."
+        f"Goal: {share}the last D_S of {first.scheme} with the same seed; samples: gradients for "
+        "training and sampling up to there; right: differences in points in the last round, seed by seed, "
+        f"against {first.scheme}{interval}."
     )
 
 
@@ -88,9 +107,17 @@ def write_summary(rows: Sequence[Summary], out: Path) -> None:
     """Write the table as JSON for programs and as Markdown for people."""
     parts = [markdown_table(*accuracy_table(rows)), accuracy_caption(rows)]
     parts += [markdown_table(*cost_table(rows)), cost_caption(rows)]
+    if (clock := clock_table(rows)) is not None:
+        parts += [markdown_table(*clock), CLOCK]
     with told_when_full(out):
         write_whole(out / layout.SUMMARY, (json.dumps([asdict(row) for row in rows], indent=2) + "\n").encode())
         write_whole(out / layout.SUMMARY_TEXT, ("\n\n".join(parts) + "\n").encode())
+
+
+def not_made(cells: Sequence[Cell]) -> str:
+    """Return a sentence on the runs of an experiment that are not complete; empty if there are none."""
+    missing = sum(not cell.complete for cell in cells)
+    return f" {missing} runs of this experiment have not been made." if missing else ""
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
