@@ -102,9 +102,9 @@ class Child:
         return Ending(self._code, self._errors.decode(errors="replace"))
 
 
-def command(arguments: Sequence[str], fault: Callable[[], None] | None = None) -> Ending:
+def command(arguments: Sequence[str], fault: Callable[[], None] | None = None, seconds: float = HUNG_SECONDS) -> Ending:
     """Run `isfl ARGUMENTS` in a forked process to its end."""
-    return Child(arguments, fault).wait()
+    return Child(arguments, fault).wait(seconds)
 
 
 def _become(arguments: Sequence[str], errors: int, fault: Callable[[], None] | None) -> NoReturn:

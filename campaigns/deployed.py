@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from isfl.engines import LocalEngine
 from isfl.engines.flower.processes import alive, environment
 from isfl.experiment.run import LocalHost, run
 from isfl.federation.values import ClientUpdate, TrainTask
-from isfl.problem.config import Config, load_config
+from isfl.problem.config import Config, parse_config
 from isfl.problem.problem import Problem
 
 CLIENTS, ROUNDS = 2, 3
@@ -32,12 +33,12 @@ scheme = "isfl"
 data = {{public = 40}}
 split = {{kind = "mixed", clients = {CLIENTS}, shard_size = 40, nr = 0.8}}
 model = {{name = "small-cnn", width = 0.25}}
-training = {{rounds = {ROUNDS}, local_epochs = 1, batch_size = 32, evaluate_every = {ROUNDS}}}
-flower = {{reply_seconds = 60, wait_seconds = 120, evaluate_share = 0}}
+training = {{rounds = {ROUNDS}, local_epochs = 1, batch_size = 32, evaluate_every = {ROUNDS}, evaluate_clients = 0}}
+flower = {{reply_seconds = 60, wait_seconds = 120}}
 """
 VICTIMS = ("server app", "client app", "SuperLink", "SuperNode")
-LONGEST_DELAY = 30.0
-"""Seconds between kills, at most; a run takes about a minute."""
+LONGEST_DELAY = 20.0
+"""Seconds between kills, at most; a run takes about a minute. Flower needs another to notice that an app is gone."""
 COMMAND_SECONDS = 1200.0
 """A command that takes longer hangs; on a busy machine, a process of Flower needs a minute to start."""
 KILLS = 4
@@ -50,7 +51,15 @@ def killed(number: int, chance: random.Random, scratch: Path) -> Judged:
     """Kill a process of a deployed run, restart what is missing, resume if the command asks for it; up to four
     times, with each kind of process in turn.
     """
-    federation, config, out = scratch.parent / "federation", scratch.parent / "deployed.toml", scratch / "run"
+    federation = scratch / "federation"
+    try:
+        return _killed(number, chance, scratch, federation)
+    finally:
+        subprocess.run(_isfl("flower", "down", "--dir", str(federation)), env=environment(None), timeout=120)
+
+
+def _killed(number: int, chance: random.Random, scratch: Path, federation: Path) -> Judged:
+    config, out = scratch / "deployed.toml", scratch / "run"
     config.write_text(CONFIG, encoding="utf-8")
     _up(federation)
     kills: list[str] = []
@@ -70,16 +79,11 @@ def killed(number: int, chance: random.Random, scratch: Path) -> Judged:
         ending = _ended(process, scratch / "errors.txt")
         what = f"killed: {', '.join(kills) or 'nothing'}"
         if ending.code == 0:
-            return _judged(config, out, what, len(kills))
+            return _judged(scratch.parent, out, what, len(kills))
         if ending.error_line is None:
             return Judged(Verdict.UNCLEAR, f"{what}: {ending}", len(kills))
         _up(federation)
     return Judged(Verdict.LOST, f"killed: {', '.join(kills)}; it does not finish: {ending}", len(kills))
-
-
-def down(scratch: Path) -> None:
-    """Stop the deployment."""
-    subprocess.run(_isfl("flower", "down", "--dir", str(scratch / "federation")), env=environment(None), timeout=120)
 
 
 # ------------------------------------------------------------ processes
@@ -160,11 +164,16 @@ def _apps(pid: int | None, program: str) -> list[int]:
 # ------------------------------------------------------------ the verdict
 
 
-def _judged(config: Path, out: Path, what: str, kills: int) -> Judged:
+_ONE_REPLAY = threading.Lock()
+"""Training sets the number of threads of the process."""
+
+
+def _judged(place: Path, out: Path, what: str, kills: int) -> Judged:
     """Compare the run with a local one in which exactly the clients that its metrics name were left out."""
     lines = [json.loads(line) for line in (out / layout.METRICS).read_text(encoding="utf-8").splitlines()]
     absent = frozenset((line["round"], int(client)) for line in lines for client in line["refused"])
-    same = _bits(out) == _replayed(config, absent)
+    with _ONE_REPLAY:
+        same = _bits(out) == _replayed(place, absent)
     if not same or len(lines) != ROUNDS:
         return Judged(Verdict.DIFFERENT, f"{what}; left out: {sorted(absent)}", kills)
     return Judged(Verdict.NAMED if absent else Verdict.SAME, f"{what}; left out: {sorted(absent)}", kills)
@@ -175,9 +184,9 @@ def _bits(run: Path) -> tuple[bytes, bytes]:
 
 
 @cache
-def _replayed(config: Path, absent: frozenset[tuple[int, int]]) -> tuple[bytes, bytes]:
-    out = config.with_name("replayed-" + "-".join(f"{number}.{client}" for number, client in sorted(absent)))
-    run(load_config(config, []), out, host=_Without(absent=absent))
+def _replayed(place: Path, absent: frozenset[tuple[int, int]]) -> tuple[bytes, bytes]:
+    out = place / ("replayed-" + "-".join(f"{number}.{client}" for number, client in sorted(absent)))
+    run(parse_config(CONFIG, "deployed.toml", []), out, host=_Without(absent=absent))
     return _bits(out)
 
 

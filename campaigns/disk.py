@@ -9,11 +9,12 @@ import random
 import resource
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from campaigns.children import Ending, command
-from campaigns.operations import Operation, count_operations, on_operation, spread
-from campaigns.reference import Reference, arguments_of, compared, reference, resumed
+from campaigns.operations import FREEING, Operation, on_operation
+from campaigns.reference import Reference, arguments_of, operations, places, reference, resumed
 from campaigns.verdicts import Judged, Verdict
 
 LARGEST = 60_000
@@ -24,14 +25,14 @@ NEW_USER, NEW_MOUNTS, REMOUNT = 0x10000000, 0x00020000, 0x20
 
 def fails_at_operation(number: int, chance: random.Random, scratch: Path) -> Judged:
     """Let one file operation, and all after it, fail as on a full disk; then make room and resume."""
-    known, total = reference(scratch.parent), count_operations(reference(scratch.parent))
-    place = spread(number, total)
+    known, order = reference(scratch.parent), places(scratch.parent, need_room=True)
+    place, kinds = order[number % len(order)], operations(known)
 
     def fail(count: int, operation: Operation) -> None:
-        if count >= place and operation.name not in ("os.remove", "os.rmdir"):
+        if count >= place and operation.name not in FREEING:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    what = f"no space from file operation {place + 1} of {total} on"
+    what = f"no space from file operation {place + 1} of {len(kinds)} ({kinds[place]}) on"
     return _judged(known, scratch / "run", what, lambda: on_operation(scratch, fail), jobs=1)
 
 
@@ -47,12 +48,15 @@ def limited_files(number: int, chance: random.Random, scratch: Path) -> Judged:
 
 
 def _judged(known: Reference, run: Path, what: str, fault: Callable[[], None], jobs: int) -> Judged:
-    ending = command(arguments_of(known.config, run, jobs), fault)
-    if ending.code == 0:
-        return compared(known, run, what)
-    if ending.error_line is None:
-        return Judged(Verdict.UNCLEAR, f"{what}: {ending}")
-    return resumed(known, run, f"{what}: {ending.error_line}", jobs)
+    return after(known, run, command(arguments_of(known.config, run, jobs), fault), what, jobs)
+
+
+def after(known: Reference, run: Path, ending: Ending, what: str, jobs: int = 1) -> Judged:
+    """Resume, without the fault, what may have ended with one line; if it did not, the fault did not take place."""
+    faults = int(ending.code != 0)
+    if faults and ending.error_line is None:
+        return Judged(Verdict.UNCLEAR, f"{what}: {ending}", faults)
+    return replace(resumed(known, run, f"{what}: {ending.error_line or 'enough'}", jobs), faults=faults)
 
 
 # ------------------------------------------------------------ a real full disk
@@ -69,19 +73,13 @@ def small_file_system(number: int, chance: random.Random, scratch: Path) -> Judg
             _mounted(place, size)
             full = command(arguments_of(known.config, place / "run", 1))
             _mounted(place, 1 << 26, REMOUNT)
-            judged = _after(known, place / "run", full, f"a disk of {size >> 10} kB")
-            verdict.write_text(f"{judged.verdict.name} {judged.what}", encoding="utf-8")
+            judged = after(known, place / "run", full, f"a disk of {size >> 10} kB")
+            verdict.write_text(f"{judged.verdict.name} {judged.faults} {judged.what}", encoding="utf-8")
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    name, _, what = verdict.read_text(encoding="utf-8").partition(" ") if verdict.exists() else ("LOST", "", "no word")
-    return Judged(Verdict[name], what)
-
-
-def _after(known: Reference, run: Path, full: Ending, what: str) -> Judged:
-    if full.code != 0 and full.error_line is None:
-        return Judged(Verdict.UNCLEAR, f"{what}: {full}")
-    return resumed(known, run, f"{what}: {full.error_line or 'large enough'}")
+    name, faults, what = (verdict.read_text(encoding="utf-8") if verdict.exists() else "LOST 0 no word").split(" ", 2)
+    return Judged(Verdict[name], what, int(faults))
 
 
 def _mounted(place: Path, size: int, flags: int = 0) -> None:

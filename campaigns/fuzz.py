@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import datetime
+import faulthandler
 import json
 import os
 import resource
@@ -19,9 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import ROOT, commit, machine
+from benchmarks.machine import commit, machine
 from benchmarks.run import report, write
 
+from campaigns.run import results, today
 from campaigns.targets import TARGETS, Target
 from campaigns.verdicts import chance_of
 from isfl.errors import UserError
@@ -60,14 +61,14 @@ def main(arguments: Sequence[str] | None = None, targets: Mapping[str, Target] =
     parser.add_argument("--repeat", metavar="TARGET/NUMBER", help="give one input again, without any limit")
     parser.add_argument("--keep", type=Path, help="directory for the files of inputs that fail")
     parser.add_argument("--minutes", type=float, default=30.0, help="after which no further input is given")
-    parser.add_argument("--out", type=Path, default=ROOT / "results/reliability", help="where fuzz.json goes")
+    parser.add_argument("--out", type=Path, help="where fuzz.json goes")
     given = parser.parse_args(arguments)
     if given.repeat:
         name, _, number = given.repeat.partition("/")
         with tempfile.TemporaryDirectory(prefix="isfl-fuzz-") as scratch:
             targets[name].give(chance_of(given.seed, name, int(number)), Path(scratch))
         return 0
-    where = {"machine": machine(), "commit": commit(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+    where = {"machine": machine(), "commit": commit(), "date": today()}
     began, rows, missed = time.monotonic(), [], list[str]()
     names = given.only.split(",") if given.only else list(targets)
     for name in names:
@@ -78,8 +79,9 @@ def main(arguments: Sequence[str] | None = None, targets: Mapping[str, Target] =
         missed += [f"{name}/{one.number}: {one.ending}: {one.what}" for one in outcomes if one.ending not in GOOD]
         print(f"{name}: {rows[-1]}", *missed, sep="\n", file=sys.stderr, flush=True)
     result = {"title": "Malformed inputs", "rows": rows, "missed": missed, "seconds": round(time.monotonic() - began)}
-    result = {**where, "quick": given.quick, "seed": given.seed, **result}
-    write(result, given.out / "fuzz.json")
+    command = list(sys.argv[1:] if arguments is None else arguments)
+    result = {**where, "quick": given.quick, "seed": given.seed, "arguments": command, **result}
+    write(result, results(given.out, given.quick) / "fuzz.json")
     print(report(result))
     return 1 if missed else 0
 
@@ -104,7 +106,9 @@ def fuzz(name: str, target: Target, count: int, seed: int, keep: Path | None, en
         found = _forked(lambda tell: _batch(name, target, range(first, min(first + BATCH, count)), seed, keep, tell))  # noqa: B023
         outcomes += found
         if len(found) < min(BATCH, count - first):
-            outcomes.append(Outcome(len(outcomes), "crash", "the process died", 0.0, 0))
+            outcomes.append(
+                Outcome(len(outcomes), "crash", "the process died, or took too long in compiled code", 0.0, 0)
+            )
     return outcomes
 
 
@@ -136,7 +140,9 @@ def _batch(name: str, target: Target, numbers: Sequence[int], seed: int, keep: P
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, resource.RLIM_INFINITY))
     signal.signal(signal.SIGALRM, _too_long)
+    silent = os.open(os.devnull, os.O_WRONLY)
     for number in numbers:
+        faulthandler.dump_traceback_later(3 * SECONDS, exit=True, file=silent)  # compiled code hears no signal
         with tempfile.TemporaryDirectory(prefix="isfl-fuzz-", ignore_cleanup_errors=True) as scratch:
             outcome = _given(name, target, number, seed, Path(scratch))
             tell(outcome)
@@ -158,7 +164,7 @@ def _given(name: str, target: Target, number: int, seed: int, scratch: Path) -> 
         ending, what = "refused", str(error)
         if "\n" in what.strip():
             ending = "traceback"
-        elif what.startswith("not enough memory"):
+        elif "not enough memory" in what:
             ending = "too large"
     except TooLongError:
         ending, what = "too slow", _short(traceback.format_exc())
@@ -168,8 +174,11 @@ def _given(name: str, target: Target, number: int, seed: int, scratch: Path) -> 
         ending, what = "traceback", _short(traceback.format_exc())
     finally:
         signal.alarm(0)
+    seconds = time.monotonic() - began
+    if ending in GOOD and seconds > SECONDS:
+        ending, what = "too slow", "it caught the exception that says so"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    return Outcome(number, ending, what if ending not in GOOD else "", time.monotonic() - began, peak)
+    return Outcome(number, ending, what if ending not in GOOD else "", seconds, peak)
 
 
 def _short(text: str) -> str:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from campaigns.children import command
-from campaigns.operations import Operation, count_operations, on_operation, spread
-from campaigns.reference import arguments_of, begun, reference, resumed
+from campaigns.operations import Operation, on_operation
+from campaigns.reference import arguments_of, begun, operations, places, reference, resumed
 from campaigns.verdicts import Judged, Verdict
 
 
@@ -38,22 +38,23 @@ def worker_killed(number: int, chance: random.Random, scratch: Path) -> Judged:
     child = begun(known.config, run, 2)
     _wait(child.running, chance.uniform(0.0, known.seconds))
     _wait(lambda: child.running() and not child.workers(), 60.0)
-    workers = child.workers()
+    workers, faults = child.workers(), 0
     if workers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(chance.choice(workers), signal.SIGKILL)
-    ending, what = child.wait(), f"killed one of {len(workers)} workers"
+            faults = 1
+    ending, what = child.wait(), f"killed {faults} of {len(workers)} workers"
     if ending.code == 0:
-        return resumed(known, run, what)
-    return Judged(Verdict.LOST, f"{what}: {ending}")
+        return replace(resumed(known, run, what), faults=faults)
+    return Judged(Verdict.LOST, f"{what}: {ending}", faults)
 
 
 def killed_in_operation(number: int, chance: random.Random, scratch: Path) -> Judged:
     """Kill the run at one of its file operations; of a write, half of the new bytes are on disk."""
     known, run = reference(scratch.parent), scratch / "run"
-    total = count_operations(known)
-    place = spread(number, total)
-    what = f"killed at file operation {place + 1} of {total}"
+    order, kinds = places(scratch.parent), operations(known)
+    place = order[number % len(order)]
+    what = f"killed at file operation {place + 1} of {len(kinds)} ({kinds[place]})"
     safe: dict[int, int] = {}
 
     def die(count: int, operation: Operation) -> None:
@@ -69,7 +70,7 @@ def killed_in_operation(number: int, chance: random.Random, scratch: Path) -> Ju
     ending = command(arguments_of(known.config, run, 1), lambda: on_operation(scratch, die))
     if ending.code not in (0, -signal.SIGKILL):
         return Judged(Verdict.UNCLEAR, f"{what}: {ending}")
-    return resumed(known, run, what)
+    return replace(resumed(known, run, what), faults=int(ending.code != 0))
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> None:

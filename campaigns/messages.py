@@ -12,21 +12,23 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from tests.grids import MEASURED_AT_CLIENT, Federation, config_of, engine_of, federation_of
+from tests.grids import MEASURED_AT_CLIENT, Federation, config_of, engine_of, secured
 
 from campaigns.mutations import changed_bytes
 from isfl.engines.flower.client import PROBLEM, client_app
 from isfl.engines.flower.messages import read
-from isfl.engines.flower.node import simulated_node
+from isfl.engines.flower.node import Node, simulated_node
 from isfl.errors import UserError
 from isfl.federation import run_round, start
 from isfl.federation.evaluation import Score
-from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport
+from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, SecureAnswer
+from isfl.problem.config import Config
 
 KINDS: dict[str, type] = {
     "query": ClientProfile,
     "train": ClientUpdate,
     "train.renew": RenewalReport,
+    "train.secure": SecureAnswer,
     "evaluate": Score,
 }
 NUMBERS: tuple[Any, ...] = (
@@ -66,34 +68,51 @@ TYPES = ("float32", "float64", "int8", "object", "nonsense", "<U5", "")
 SHAPES = ((), (0,), (1,), (3, 3), (2**40,), (-1,), (1,) * 70)
 
 
+Files = dict[str, bytes]
+
+
 @dataclass(frozen=True)
 class Recorded:
-    """The messages of a small run and their replies, by kind of message."""
+    """The messages of small runs, each with the state of its client before it, and their replies by kind."""
 
-    sent: list[Message]
+    sent: list[tuple[Message, int, Files]]
     replies: list[tuple[str, RecordDict]]
-    state: Path
-    """The states of its clients after the run."""
+
+
+class Recording(Federation):
+    """A grid that keeps what goes over the wire."""
+
+    def __init__(self, state: Path, clients: int, record: Recorded) -> None:
+        super().__init__({1000 + client: simulated_node(client, state) for client in range(clients)})
+        self.record = record
+
+    def answer(self, node: Node, message: Message) -> Message | None:
+        own = node.state / f"client-{node.client}"
+        files = {str(file.relative_to(own)): file.read_bytes() for file in own.rglob("*") if file.is_file()}
+        self.record.sent.append((message, node.client, files))
+        reply = super().answer(node, message)
+        assert reply is not None
+        self.record.replies.append((message.metadata.message_type, copy.deepcopy(reply.content)))
+        return reply
 
 
 @cache
 def recorded() -> Recorded:
-    """Run two rounds in this process and keep what went over the wire."""
-    sent: list[Message] = []
-    replies: list[tuple[str, RecordDict]] = []
+    """Run two rounds with and without masks in this process and keep what went over the wire."""
+    record = Recorded([], [])
+    plain = config_of(MEASURED_AT_CLIENT, target={"kind": "uniform"}, training={"rounds": 2})
+    for config in (plain, secured(training={"rounds": 2})):
+        with tempfile.TemporaryDirectory(prefix="isfl-fuzz-nodes-") as name:
+            state = Path(name)
+            engine = engine_of(config, Recording(state, _clients(config), record), state)
+            federated = start(config, engine)
+            for _ in range(2):
+                federated, _report = run_round(federated, config, engine)
+    return record
 
-    def listen(client: int, message: Message, reply: Message) -> Message:
-        sent.append(message)
-        replies.append((message.metadata.message_type, copy.deepcopy(reply.content)))
-        return reply
 
-    state = Path(tempfile.mkdtemp(prefix="isfl-fuzz-nodes-"))
-    config = config_of(MEASURED_AT_CLIENT, target={"kind": "uniform"}, training={"rounds": 2})
-    engine = engine_of(config, federation_of(state, meddle=listen), state)
-    federated = start(config, engine)
-    for _ in range(2):
-        federated, _report = run_round(federated, config, engine)
-    return Recorded(sent, replies, state)
+def _clients(config: Config) -> int:
+    return 3 if config.secure is None else 4
 
 
 def changed_records(records: RecordDict, chance: random.Random) -> RecordDict:
@@ -149,14 +168,35 @@ def _other_array(array: Array, chance: random.Random) -> Array:
 
 
 def to_client(chance: random.Random, scratch: Path) -> None:
-    """Give a changed message to the client app: it has to answer, with a result or with a reason."""
-    message = copy.copy(chance.choice(recorded().sent))
-    message.__dict__["_content"] = changed_records(message.content, chance)
-    node = simulated_node(chance.randrange(3), scratch)
-    reply = client_app(lambda context: node)(message, Context(1, 1000, {}, RecordDict(), {}))
-    problem = reply.content.get(PROBLEM)
+    """Give a client, as it was when it received a message, that message with changes, twice, or another one of its run.
+
+    It has to answer each time, with a result or with a reason.
+    """
+    message, client, files = chance.choice(recorded().sent)
+    if chance.random() < 0.1:
+        message = chance.choice(recorded().sent)[0]  # one that it had before, or of another client, or too early
+    records = changed_records(message.content, chance) if chance.random() < 0.9 else message.content
+    node = restored(client, files, scratch)
+    for _ in range(chance.choice((1, 2))):
+        problem = delivered(message, records, node).get(PROBLEM)
     if isinstance(problem, ConfigRecord):
         raise UserError(str(problem["reason"]))
+
+
+def restored(client: int, files: Files, scratch: Path) -> Node:
+    """Return a node with the state of a client."""
+    for name, content in files.items():
+        file = scratch / f"client-{client}" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return simulated_node(client, scratch)
+
+
+def delivered(message: Message, records: RecordDict, node: Node) -> RecordDict:
+    """Return the client app's answer to a message with these records."""
+    given = copy.copy(message)
+    given.__dict__["_content"] = copy.deepcopy(records)
+    return client_app(lambda context: node)(given, Context(1, 1000, {}, RecordDict(), {})).content
 
 
 def to_server(chance: random.Random, scratch: Path) -> None:
@@ -178,15 +218,20 @@ class Replaying(Federation):
 
 
 def whole_round(chance: random.Random, scratch: Path) -> None:
-    """Run two rounds in which one client's replies are changed: they finish, and only that client is refused."""
-    config = config_of(chance.choice(("isfl", "fedavg", "moon")), training={"rounds": 2})
+    """Run two rounds in which one client's replies are changed: they finish, and only that client is refused.
+
+    With masks, a client can keep a whole round from its sum; the model then stays what it was.
+    """
+    masked = chance.random() < 0.4
+    config = secured() if masked else config_of(chance.choice(("isfl", "fedavg", "moon")), training={"rounds": 2})
 
     def meddle(client: int, message: Message, reply: Message) -> Message:
         if client == 1 and message.metadata.message_type != "query":
             reply.__dict__["_content"] = changed_records(reply.content, chance)
         return reply
 
-    grid = Replaying(federation_of(scratch).nodes, meddle)
+    nodes = {1000 + client: simulated_node(client, scratch) for client in range(_clients(config))}
+    grid = Replaying(nodes, meddle)
     engine = engine_of(config, grid)
     state = start(config, engine)
     for _ in range(2):

@@ -6,9 +6,11 @@ import os
 import random
 import resource
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from campaigns.children import Child, command
+from campaigns.disk import after
 from campaigns.reference import arguments_of, begun, copied, reference, resumed
 from campaigns.verdicts import Judged, Verdict
 from isfl.engines.local import executor, worker
@@ -30,7 +32,7 @@ def together(number: int, chance: random.Random, scratch: Path) -> Judged:
             return Judged(Verdict.UNCLEAR, f"{what}: {ending}")
     if all(ending.code != 0 for ending in endings):
         return Judged(Verdict.LOST, f"{what}: nobody worked: {endings[0]}")
-    return resumed(known, run, what)
+    return replace(resumed(known, run, what), faults=sum(ending.code != 0 for ending in endings))
 
 
 def clock_goes_back(number: int, chance: random.Random, scratch: Path) -> Judged:
@@ -52,11 +54,12 @@ def clock_goes_back(number: int, chance: random.Random, scratch: Path) -> Judged
     end = time.monotonic() + chance.uniform(0.2, 0.9) * known.seconds
     while child.running() and time.monotonic() < end:
         time.sleep(0.001)
-    child.kill()
+    killed = child.kill()
     later = time.time() + shift
     for file in [*run.rglob("*"), run] if run.exists() else []:
         os.utime(file, (later, later))  # as if they were from the future
-    return resumed(known, run, f"clock back by {shift:.0f} s")
+    faults = int(killed and run.exists())
+    return replace(resumed(known, run, f"clock back by {shift:.0f} s"), faults=faults)
 
 
 def memory_of_a_worker(number: int, chance: random.Random, scratch: Path) -> Judged:
@@ -74,7 +77,4 @@ def memory_of_a_worker(number: int, chance: random.Random, scratch: Path) -> Jud
         vars(executor)["limit_heap"] = limited  # forked workers inherit it
 
     ending = command(arguments_of(known.config, run, 2), limit)
-    what = f"workers with {more >> 10} kB more"
-    if ending.code != 0 and ending.error_line is None:
-        return Judged(Verdict.UNCLEAR, f"{what}: {ending}")
-    return resumed(known, run, f"{what}: {ending.error_line or 'enough'}", jobs=2)
+    return after(known, run, ending, f"workers with {more >> 10} kB more", jobs=2)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from campaigns.children import command
-from campaigns.reference import Reference, arguments_of
-
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+FREEING = ("os.remove", "os.rmdir")
+"""These need no room on the disk."""
 WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -22,7 +23,13 @@ class Operation:
     """`descriptor` is that of a write that is about to be synced."""
 
     name: str
+    file: str
     descriptor: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """The name and the kind of file: without numbers of rounds and clients, and without random names."""
+        return f"{self.name} {kind_of_file(Path(self.file).name)}"
 
 
 def on_operation(directory: Path, act: Callable[[int, Operation], None]) -> None:
@@ -39,10 +46,10 @@ def on_operation(directory: Path, act: Callable[[int, Operation], None]) -> None
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if (event in CHANGES or (event == "open" and _writes(arguments))) and str(arguments[0]).startswith(root):
-            see(Operation(event))
+            see(Operation(event, str(arguments[0])))
 
     def fsync(descriptor: int) -> None:
-        see(Operation("write", descriptor))
+        see(Operation("write", str(Path(f"/proc/self/fd/{descriptor}").readlink()), descriptor))
         sync(descriptor)
 
     sys.addaudithook(audit)
@@ -54,25 +61,16 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
     return bool(flags & WRITING) if mode is None else mode != "r" and not str(mode).startswith("rb")
 
 
-def spread(number: int, total: int) -> int:
-    """Return an operation for a try: as many tries as there are operations reach each once, a few are spread out."""
-    step = next(step for step in (61, 67, 71) if total % step)
-    return number * step % total
+def kind_of_file(name: str) -> str:
+    """Return the name of a file without what differs between files of one kind."""
+    return re.sub(r"\d+", "#", re.sub(r"\.\d+-[0-9a-f]+\.tmp$|-draft-\w+$", "-new", name))
 
 
-@cache
-def count_operations(known: Reference) -> int:
-    """Return the number of operations of an undisturbed run."""
-    place = known.config.with_name("counted")
-    place.mkdir()
-    reading, writing = os.pipe()
-
-    def note(count: int, operation: Operation) -> None:
-        os.write(writing, b".")
-
-    ending = command(arguments_of(known.config, place / "run", 1), lambda: on_operation(place, note))
-    os.close(writing)
-    with os.fdopen(reading, "rb") as stream:
-        total = len(stream.read())
-    assert ending.code == 0 and total > 0, ending
-    return total
+def in_turn(kinds: Sequence[str]) -> list[int]:
+    """Return all positions, in an order in which every kind has its first one before any has its second."""
+    order, seen = random.Random(0).sample(range(len(kinds)), len(kinds)), Counter[str]()
+    turns = {}
+    for position in order:
+        turns[position] = seen[kinds[position]]
+        seen[kinds[position]] += 1
+    return sorted(order, key=turns.__getitem__)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +14,7 @@ from typing import Any
 from tests.resumable import outcome
 
 from campaigns.children import Child, Ending, command
+from campaigns.operations import FREEING, Operation, in_turn, on_operation
 from campaigns.verdicts import Judged, Verdict
 from isfl import layout
 
@@ -20,7 +23,7 @@ target = {kind = "uniform"}
 data = {public = 40}
 split = {kind = "mixed", clients = 4, shard_size = 20, nr = 0.8}
 model = {name = "small-cnn", width = 0.25}
-training = {rounds = 5, local_epochs = 1, batch_size = 16, participation = 0.5, batchnorm = "local"}
+training = {rounds = 4, local_epochs = 1, batch_size = 16, participation = 0.5, batchnorm = "local"}
 [scheme]
 name = "isfl"
 sampling = {where = "client", lipschitz_at = "client"}
@@ -54,12 +57,42 @@ def reference(scratch: Path) -> Reference:
     ending = command(["run", str(config), "--jobs", "1", "--out", str(scratch / "whole")])
     assert ending.code == 0, ending
     seconds = time.monotonic() - began
-    stopped, child = scratch / "stopped", begun(config, scratch / "stopped", 1)
-    while not (stopped / layout.CHECKPOINTS / "round-00003.json").exists():
-        assert child.running(), child.wait()
-        time.sleep(0.001)
-    child.kill()
+    stopped = scratch / "stopped"
+    checkpoint = stopped / layout.CHECKPOINTS / "round-00003.json"
+
+    def stop(count: int, operation: Operation) -> None:
+        if checkpoint.exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    ending = command(arguments_of(config, stopped, 1), lambda: on_operation(stopped, stop))
+    assert ending.code == -signal.SIGKILL, ending
     return Reference(config, scratch / "whole", stopped, seconds)
+
+
+@cache
+def operations(known: Reference) -> tuple[str, ...]:
+    """Return the kinds of the file operations of an undisturbed run, as they happen."""
+    place = known.config.with_name("counted")
+    place.mkdir()
+    reading, writing = os.pipe()
+
+    def note(count: int, operation: Operation) -> None:
+        os.write(writing, f"{operation.kind}\n".encode())
+
+    ending = command(arguments_of(known.config, place / "run", 1), lambda: on_operation(place, note))
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as stream:
+        kinds = tuple(stream.read().splitlines())
+    assert ending.code == 0 and kinds, ending
+    return kinds
+
+
+@cache
+def places(scratch: Path, need_room: bool = False) -> list[int]:
+    """Return the operations to disturb, each kind in turn; with `need_room`, only those that a full disk disturbs."""
+    kinds = operations(reference(scratch))
+    found = [place for place, kind in enumerate(kinds) if not (need_room and kind.startswith(FREEING))]
+    return [found[turn] for turn in in_turn([kinds[place] for place in found])]
 
 
 def begun(config: Path, run: Path, jobs: int) -> Child:

@@ -9,7 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from benchmarks.machine import ROOT, commit, machine
@@ -29,28 +31,53 @@ def main(arguments: Sequence[str] | None = None, groups: Mapping[str, tuple[str,
     parser.add_argument("--seed", type=int, default=0, help="of all randomness")
     parser.add_argument("--repeat", metavar="KIND/NUMBER", help="make one try again and show what happens")
     parser.add_argument("--minutes", type=float, help="for all tries together (default: 30; quick: 3)")
-    parser.add_argument("--out", type=Path, default=ROOT / "results/reliability", help="where GROUP.json goes")
+    parser.add_argument("--out", type=Path, help=f"where GROUP.json goes (default: {RESULTS}; quick: {QUICK_RESULTS})")
     given = parser.parse_args(arguments)
     if given.repeat:
         return _repeat(given.repeat, given.seed, groups)
     names = given.only.split(",") if given.only else [name for name in groups if not (given.quick and name == SLOW)]
     if unknown := [name for name in names if name not in groups]:
         parser.error(f"--only: there is no group {unknown[0]!r}; choose from {', '.join(groups)}")
-    clock = Clock(60 * (given.minutes or (3 if given.quick else 30)), [k for n in names for k in groups[n][1].values()])
-    bad = 0
-    for name in names:
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        where = {"machine": machine(), "commit": commit(), "date": today, "quick": given.quick, "seed": given.seed}
-        title, kinds = groups[name]
-        result = {**where, "title": title, **campaign(kinds, given.quick, given.seed, clock)}
-        write(result, given.out / f"{name}.json")
-        print(report(result), flush=True)
-        bad += len(result["missed"])
+    beside, bad = None, 0
+    if SLOW in names and len(names) > 1:
+        beside = Popen([sys.executable, "-m", "campaigns.run", *_only(SLOW, given)], cwd=ROOT)
+        names.remove(SLOW)
+    minutes = given.minutes or (3 if given.quick else 30)
+    clock = Clock(60 * minutes, [kind for name in names for kind in groups[name][1].values()])
+    command = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        for name in names:
+            where = {"machine": machine(), "commit": commit(), "date": today(), "quick": given.quick}
+            title, kinds = groups[name]
+            tried = campaign(kinds, given.quick, given.seed, clock)
+            result = {**where, "seed": given.seed, "arguments": command, "title": title, **tried}
+            write(result, results(given.out, given.quick) / f"{name}.json")
+            print(report(result), flush=True)
+            bad += len(result["missed"])
+    finally:
+        bad += beside.wait() if beside is not None else 0
     return 1 if bad else 0
 
 
 SLOW = "deployed"
-"""The group that takes minutes per try."""
+"""The group that takes minutes per try, most of them waiting: it is made beside the others."""
+RESULTS, QUICK_RESULTS = "results/reliability", "runs/reliability-quick"
+
+
+def results(given: Path | None, quick: bool) -> Path:
+    """Return where the results go: a quick campaign does not replace the published ones."""
+    return given or ROOT / (QUICK_RESULTS if quick else RESULTS)
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def _only(group: str, given: argparse.Namespace) -> list[str]:
+    """Return the same arguments for one group."""
+    options = {"--seed": given.seed or None, "--minutes": given.minutes, "--out": given.out and given.out.resolve()}
+    chosen = [str(word) for option in options.items() if option[1] is not None for word in option]
+    return ["--only", group, *(["--quick"] if given.quick else []), *chosen]
 
 
 class Clock:
@@ -75,21 +102,34 @@ def campaign(kinds: Group, quick: bool, seed: int, clock: Clock) -> dict[str, An
             if (reason := kind.why_not()) is not None:
                 notes.append(f"{kind.title}: left out, because {reason}.")
                 continue
-            judged: list[Judged] = []
             end = time.monotonic() + clock.share(kind)
-            try:
-                for number in range(kind.quick if quick else kind.tries):
-                    if judged and time.monotonic() > end:
-                        break
-                    judged.append(attempt(key, kind, number, seed, scratch))
-                    if judged[-1].verdict not in GOOD:
-                        missed.append(f"{key}/{number}: {judged[-1].verdict.value}: {judged[-1].what}")
-                        print(f"FAULT {missed[-1]}", file=sys.stderr, flush=True)
-            finally:
-                kind.finish(scratch)
-            rows.append(row_of(kind.title, judged))
+            tries = kind.tries(scratch) if callable(kind.tries) else kind.tries
+            judged = attempts(key, kind, kind.quick if quick else tries, seed, scratch, end)
+            bad = [(number, one) for number, one in enumerate(judged) if one.verdict not in GOOD]
+            missed += [f"{key}/{number}: {one.verdict.value}: {one.what}" for number, one in bad]
+            rows.append(row_of(kind.title, judged, tries if callable(kind.tries) else None))
             print(f"{key}: {rows[-1]}", file=sys.stderr, flush=True)
     return {"rows": rows, "missed": missed, "notes": notes, "seconds": round(time.monotonic() - began)}
+
+
+def attempts(key: str, kind: Kind, count: int, seed: int, scratch: Path, end: float) -> list[Judged]:
+    """Make up to `count` tries, as many as the time until `end` suffices for, judged by the slowest so far."""
+    slowest = 0.0
+
+    def one(number: int) -> Judged | None:
+        nonlocal slowest
+        began = time.monotonic()
+        if number >= kind.lanes and began + slowest > end:
+            return None
+        judged = attempt(key, kind, number, seed, scratch)
+        slowest = max(slowest, time.monotonic() - began)
+        if judged.verdict not in GOOD:
+            print(f"FAULT {key}/{number}: {judged.verdict.value}: {judged.what}", file=sys.stderr, flush=True)
+        return judged
+
+    with ThreadPoolExecutor(kind.lanes) as pool:  # without a thread if there is one lane: others fork
+        found = list(map(one, range(count)) if kind.lanes == 1 else pool.map(one, range(count)))
+    return [judged for judged in found if judged is not None]
 
 
 def attempt(key: str, kind: Kind, number: int, seed: int, scratch: Path) -> Judged:
@@ -106,10 +146,7 @@ def _repeat(which: str, seed: int, groups: Mapping[str, tuple[str, Group]]) -> i
     key, _, number = which.partition("/")
     kinds = {name: kind for _, group in groups.values() for name, kind in group.items()}
     with tempfile.TemporaryDirectory(prefix="isfl-campaign-") as scratch:
-        try:
-            one = attempt(key, kinds[key], int(number), seed, Path(scratch))
-        finally:
-            kinds[key].finish(Path(scratch))
+        one = attempt(key, kinds[key], int(number), seed, Path(scratch))
     print(f"{one.verdict.value}: {one.what}")
     return 0 if one.verdict in GOOD else 1
 

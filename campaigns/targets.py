@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import io
 import json
-import os
 import random
 import shutil
 import tempfile
@@ -21,15 +20,15 @@ from tests.commands import TINY
 from tests.directories import scheme_runs_in
 
 from campaigns import messages
+from campaigns.commands import command, command_line, counts_file, prepare
 from campaigns.mutations import WORDS, changed_bytes, changed_text, changed_tree
 from campaigns.reference import CONFIG
 from isfl import layout
 from isfl.api import Run
-from isfl.cli import main
 from isfl.data.held import load_held
-from isfl.errors import UserError
 from isfl.experiment.cells import planned_cells
 from isfl.experiment.demo import demo_config
+from isfl.experiment.published import published_in, published_text
 from isfl.problem.config import config_from, parse_config
 from isfl.report.reading import find_runs
 
@@ -47,16 +46,49 @@ class Target:
 
 # ------------------------------------------------------------ configurations
 
-COUNTS = "client,cat,dog,bird\na,10,0,5\nb,3,4,0\nc,0,0,20\n"
+
+def _with(tables: str, start: str = 'scheme = "isfl"') -> str:
+    return TINY.replace('scheme = "isfl"', start) + tables
+
+
+BASES = (
+    CONFIG,
+    TINY,
+    _with(
+        "[secure]\nthreshold = 0.6\nneighbours = 2\nrange = 4.0\nbits = 24\n",
+        'target = {kind = "uniform"}\n'
+        'scheme = {name = "isfl", sampling = {where = "client", lipschitz_at = "client"}}\n',
+    ),
+    _with(
+        'batchnorm = "group"\n[privacy]\nclip = 1.0\nnoise = 1.0\ndelta = 1e-5\nepsilon = 50\nat = "client"\n',
+        'target = {kind = "uniform"}\nscheme = {name = "calibrated", aggregation = {weights = "client"}}\n',
+    ),
+    _with(
+        '[attack]\nkind = "sign-flip"\nshare = 0.2\nstrength = 4\n',
+        'scheme = {name = "calibrated", aggregation = {rule = "public-loss", hostile = 0.2}}\n',
+    ),
+    _with(
+        "participation = 0.5\n[stragglers]\nover_selection = 0.3\ndeadline = 60\n"
+        "[stragglers.simulated]\nmedian = 10\nspread = 0.5\nclient_spread = 1.0\nnever = 0.05\n"
+    ),
+)
+"""Valid configurations, with every table among them."""
+
+
+@cache
+def trees() -> list[Any]:
+    """Return the same as nested values, as a run directory and a message hold them."""
+    configs = [demo_config(), *(parse_config(text, "base.toml", []) for text in BASES)]
+    return [config.model_dump(mode="json") for config in configs]
 
 
 def configuration(chance: random.Random, scratch: Path) -> None:
     """A TOML file with changed words and lines, or a configuration with changed values."""
     if chance.random() < 0.5:
         override = [f"{chance.choice(KEYS)}={chance.choice(WORDS)}"] if chance.random() < 0.3 else []
-        parse_config(changed_text(chance.choice((CONFIG, TINY)), chance), "fuzz.toml", override)
+        parse_config(changed_text(chance.choice(BASES), chance), "fuzz.toml", override)
     else:
-        config_from(changed_tree(demo_config().model_dump(mode="json"), chance), "fuzz")
+        config_from(changed_tree(chance.choice(trees()), chance), "fuzz")
 
 
 KEYS = (
@@ -71,84 +103,6 @@ KEYS = (
     "a.b",
     "",
 )
-
-
-# ------------------------------------------------------------ commands
-
-
-def counts_file(chance: random.Random, scratch: Path) -> None:
-    """A file of class counts for `isfl diagnose`."""
-    file = scratch / "counts.csv"
-    content = changed_text(COUNTS, chance).encode(errors="replace")
-    file.write_bytes(content if chance.random() < 0.6 else changed_bytes(content, chance))
-    options = ["--lipschitz", changed_text("1.5,2,0.7", chance)] if chance.random() < 0.3 else []
-    options += ["--target", changed_text("0.5,0.3,0.2", chance)] if chance.random() < 0.2 else []
-    _command(["diagnose", str(file), *options])
-
-
-COMMANDS = (
-    "run",
-    "compare",
-    "resume",
-    "report",
-    "export",
-    "diagnose",
-    "init",
-    "data list",
-    "doctor",
-    "flower down",
-    "x",
-)
-OPTIONS = (
-    *(
-        "--set",
-        "--out",
-        "--jobs",
-        "--schemes",
-        "--seeds",
-        "--variant",
-        "--engine",
-        "--connection",
-        "--track",
-        "--target",
-    ),
-    *("--floor", "--lipschitz", "--dir", "--help", "--version", "--only", "--format", "--", "-h", "--nonsense"),
-)
-
-
-def command_line(chance: random.Random, scratch: Path) -> None:
-    """A command with options in disorder; its files are wrong or missing, so that nothing is trained."""
-    (scratch / "c.toml").write_text(changed_text(TINY, chance) + "\n[nonsense]\n", encoding="utf-8", errors="replace")
-    (scratch / "counts.csv").write_text(COUNTS, encoding="utf-8")
-    words = chance.choice(COMMANDS).split()
-    for _ in range(chance.randint(0, 4)):
-        words.append(chance.choice((*OPTIONS, "c.toml", "counts.csv", "missing", ".", "training.rounds=1")))
-        if chance.random() < 0.5:
-            words.append(chance.choice(WORDS))
-    if "flower" in words[2:] or "\0" in "".join(words):  # no simulation; a shell cannot pass a zero byte
-        return
-    before = Path.cwd()
-    os.chdir(scratch)
-    try:
-        _command(words)
-    finally:
-        os.chdir(before)
-
-
-def _command(arguments: list[str]) -> None:
-    """Run `isfl` in this process; raise unless it succeeds, or fails with one line."""
-    out, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        try:
-            main(arguments)
-        except SystemExit as ending:
-            code = ending.code or 0
-    lines = [line for line in errors.getvalue().splitlines() if not line.startswith("warning: ")]
-    if code == 0:
-        return
-    helped = code == 2 and not lines  # a command without arguments shows its help
-    assert helped or (code in (1, 2) and len(lines) == 1 and lines[0].startswith("error: ")), (code, arguments, lines)
-    raise UserError(lines[0] if lines else "help")
 
 
 # ------------------------------------------------------------ data
@@ -199,6 +153,7 @@ def picture(chance: random.Random, scratch: Path) -> None:
 def _runs() -> Path:
     """Return small finished runs; they stay until the process ends."""
     place = Path(tempfile.mkdtemp(prefix="isfl-fuzz-runs-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)  # not in forked processes: they end without it
     scheme_runs_in(place)
     return place
 
@@ -230,18 +185,29 @@ def run_directory(chance: random.Random, scratch: Path) -> None:
         if name == layout.MODEL or chance.random() < 0.1:
             found.model()
     elif chance.random() < 0.2:
-        _command(["report", str(run), "--out", str(scratch / "report.html")])
+        command(["report", str(run), "--out", str(scratch / "report.html")], scratch)
     else:
         find_runs([run])
 
 
+def published_numbers(chance: random.Random, scratch: Path) -> None:
+    """A file of published numbers with changed bytes or values."""
+    text = published_text()
+    if chance.random() < 0.5:
+        text = changed_bytes(text.encode(), chance).decode(errors="replace")
+    else:
+        text = json.dumps(changed_tree(json.loads(text), chance))
+    published_in(text, "published.json")
+
+
 TARGETS: Mapping[str, Target] = {
-    "configuration": Target("configurations", 3000, configuration),
-    "command": Target("command lines", 1200, command_line),
-    "counts": Target("files of class counts", 1000, counts_file),
+    "configuration": Target("configurations", 3000, configuration, trees),
+    "command": Target("command lines", 1200, command_line, prepare),
+    "counts": Target("files of class counts", 1000, counts_file, prepare),
     "npz": Target("npz files", 1200, npz_file),
     "picture": Target("pictures", 800, picture, _pictures),
     "run": Target("run directories and plans", 1000, run_directory, _runs),
+    "published": Target("files of published numbers", 500, published_numbers),
     "to-client": Target("Flower messages to a client", 800, messages.to_client, messages.recorded),
     "to-server": Target("Flower replies to the server", 900, messages.to_server, messages.recorded),
     "round": Target("rounds with changed, doubled and replayed replies", 100, messages.whole_round, messages.recorded),

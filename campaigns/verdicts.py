@@ -34,8 +34,8 @@ class Judged:
 
     verdict: Verdict
     what: str
-    faults: int = 1
-    """How many faults took place: a process may have ended before it could be killed."""
+    faults: int = 0
+    """How many faults took place: a process may end before it is killed, and a limit may be large enough."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Kind:
     """A kind of fault: `attempt(number, chance, scratch)` makes one try of it, in an empty directory."""
 
     title: str
-    tries: int
+    tries: int | Callable[[Path], int]
+    """How many to make; or a function that returns how many different ones there are, if they can be counted."""
     quick: int
     """The number of tries with `--quick`."""
     attempt: Callable[[int, random.Random, Path], Judged]
@@ -51,8 +52,8 @@ class Kind:
     """Its share of the time, beside the other kinds."""
     why_not: Callable[[], str | None] = lambda: None
     """Returns why there can be no try on this system; None if there can."""
-    finish: Callable[[Path], None] = lambda scratch: None
-    """Called after the last try."""
+    lanes: int = 1
+    """How many tries are made at the same time, in threads: for tries that mostly wait."""
 
 
 def chance_of(seed: int, name: str, number: int) -> random.Random:
@@ -60,7 +61,8 @@ def chance_of(seed: int, name: str, number: int) -> random.Random:
     return random.Random(f"{seed} {name} {number}")
 
 
-def row_of(title: str, judged: Sequence[Judged]) -> dict[str, Any]:
-    """Return a row of the table: the number of tries and how many ended in each way."""
+def row_of(title: str, judged: Sequence[Judged], possible: int | None = None) -> dict[str, Any]:
+    """Return a row of the table: the tries, how many different ones there are, and how many ended in each way."""
+    faults = sum(one.faults for one in judged)
     counts = {verdict.value: sum(one.verdict is verdict for one in judged) for verdict in Verdict}
-    return {"fault": title, "tries": len(judged), "faults": sum(one.faults for one in judged), **counts}
+    return {"fault": title, "tries": len(judged), "possible": possible, "faults": faults, **counts}
