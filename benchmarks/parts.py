@@ -52,6 +52,12 @@ def _draw_growth(result: Result, file: Path) -> None:
     draw(result, file)
 
 
+def _million_tempered(options: Options) -> Result:
+    from benchmarks import million
+
+    return million.measure(options.quick, "tempered")
+
+
 def _module(name: str) -> Callable[[Options], Result]:
     """A part that is a module with `measure(quick)`."""
 
@@ -66,6 +72,8 @@ PARTS = {
     "peers": Part(_peers, _draw_peers),
     "models": Part(_module("models")),
     "crowd": Part(_module("crowd")),
+    "million": Part(_module("million")),
+    "million-tempered": Part(_million_tempered),
     "startup": Part(_module("startup")),
     "convolutions": Part(_module("convolutions")),
     "steps": Part(_module("steps")),
@@ -77,6 +85,7 @@ PARTS = {
     "accuracy": Part(_module("accuracy")),
     "estimators": Part(_module("estimators")),
     "wire": Part(_module("wire")),
+    "secure": Part(_module("secure")),
     "thousand": Part(_module("thousand")),
     "pages": Part(_module("pages")),
     "large": Part(_module("large")),

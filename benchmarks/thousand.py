@@ -22,8 +22,12 @@ scheme = "isfl"
 data = {{ name = "cifar10", public = 100 }}
 split = {{ kind = "iid", clients = {clients}, samples_per_client = 45 }}
 model = {{ name = "resnet8", width = 0.5 }}
-training = {{ rounds = {rounds}, local_epochs = 1, participation = {participation}, evaluate_every = {rounds} }}
-flower = {{ evaluate_share = {participation} }}
+[training]
+rounds = {rounds}
+local_epochs = 1
+participation = {participation}
+evaluate_every = {rounds}
+evaluate_clients = {participation}
 """
 
 
@@ -33,7 +37,7 @@ def measure(quick: bool) -> dict[str, Any]:
         for clients in (100, 1000):
             rows.append(_row(Path(scratch), clients, rounds))
     return {
-        "title": f"20 clients a round in Flower's simulation, {rounds} rounds, two at a time",
+        "title": f"20 clients per round in Flower's simulation, {rounds} rounds, two at a time",
         "rows": rows,
         "missed": [],
     }
@@ -56,9 +60,9 @@ def _row(scratch: Path, clients: int, rounds: int) -> dict[str, Any]:
     checkpoint = max((out / layout.CHECKPOINTS).glob("*.safetensors"))
     return {
         "clients": clients,
-        "seconds a round": sum(line["seconds"]["wall"] for line in lines[:-1]) / max(1, len(lines) - 1),
-        "MB down a round": lines[0]["bytes_down"] / 1e6,
-        "MB up a round": lines[0]["bytes_up"] / 1e6,
+        "seconds per round": sum(line["seconds"]["wall"] for line in lines[:-1]) / max(1, len(lines) - 1),
+        "MB down per round": lines[0]["bytes_down"] / 1e6,
+        "MB up per round": lines[0]["bytes_up"] / 1e6,
         "refused": sum(len(line["refused"]) for line in lines),
         "checkpoint in MB": checkpoint.stat().st_size / 1e6,
         "peak memory in MB": memory.peak / 1e6,

@@ -11,7 +11,7 @@ from benchmarks.contestants.clock import Clock
 from benchmarks.contestants.networks import network
 from benchmarks.contestants.work import BATCH_SIZE, CLIENTS, LEARNING_RATE, from_arguments
 from isfl.data import Dataset
-from isfl.data.dataset import Population
+from isfl.data.population import StoredPopulation
 from isfl.engines import LocalEngine
 from isfl.federation import Settings
 from isfl.federation.aggregations import aggregate
@@ -35,7 +35,7 @@ def main() -> None:
         }
     )
     images, labels = (torch.from_numpy(np.load(work.folder / f"{name}.npy")) for name in ("images", "labels"))
-    clients = Population(Dataset(images, labels, 10), np.linspace(0, len(labels), CLIENTS + 1).astype(int))
+    clients = StoredPopulation(Dataset(images, labels, 10), np.linspace(0, len(labels), CLIENTS + 1).astype(int))
     unused = clients[0].subset(np.arange(10))
     # Imported, not read from its file as for the peers: only so can it be sent to worker processes.
     model_to_train = network(work.network, resnet)
