@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isfl.cli.facts import browser_path
+from isfl.report.page import write_report
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -47,6 +49,12 @@ def started() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+def report_at(paths: list[Path], out: Path) -> str:
+    """Write the report of these directories; return its address."""
+    write_report(paths, out)
+    return out.as_uri()
 
 
 @contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tests.browser import started
 from tests.commands import TINY
 from tests.directories import scheme_runs_in
 
@@ -41,3 +44,10 @@ def scheme_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs")
     scheme_runs_in(out)
     return out
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A running browser; tests that need one are skipped where there is none."""
+    with started() as running:
+        yield running

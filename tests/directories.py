@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isfl.experiment.directory import environment
+from isfl.experiment.environment import environment
 from isfl.experiment.run import run
 from isfl.problem.config import Config, config_from
 from isfl.theory import rho, sampling_probabilities

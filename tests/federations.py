@@ -36,7 +36,7 @@ wait_seconds = 120
 """
 
 
-def isfl(*arguments: str, seconds: float = 300) -> str:
+def isfl(*arguments: str, seconds: float = 600) -> str:
     command = [sys.executable, "-m", "isfl.cli", *arguments]
     done = subprocess.run(command, env=environment(None), capture_output=True, text=True, timeout=seconds)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,7 +45,7 @@ def isfl(*arguments: str, seconds: float = 300) -> str:
 
 def flwr(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[str]:
     command, home = [program("flwr"), *arguments], deployment.directory / FLOWER_HOME
-    return subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=300)
 
 
 def digest(run: Path) -> str:

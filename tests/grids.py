@@ -125,6 +125,12 @@ PRIVATE = {"name": "isfl", "sampling": {"where": "client"}}
 MEASURED_AT_CLIENT = {"name": "isfl", "sampling": {"where": "client", "lipschitz_at": "client"}}
 
 
+def secured(scheme: Any = MEASURED_AT_CLIENT, **changes: Any) -> Config:
+    """Return a configuration of four clients with secure aggregation."""
+    four = {"kind": "mixed", "clients": 4, "shard_size": 20, "nr": 0.8}
+    return config_of(scheme, **{"target": {"kind": "uniform"}, "split": four, "secure": {}, **changes})
+
+
 def rounds(config: Config, engine: Any, count: int | None = None) -> tuple[FederationState, list[RoundReport]]:
     state, reports = start(config, engine), []
     for _ in range(count or config.training.rounds):

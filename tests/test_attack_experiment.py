@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,31 @@ def test_a_small_one_has_tables_by_scheme_a_figure_and_what_was_left_out(tmp_pat
     assert "## fedavg" in text and "## isfl" not in text and "105 runs of this experiment have not been made" in text
     assert "| multi-krum | - |" in text.split("## What was left out")[1]
     assert (out / "attacks.png").stat().st_size > 10_000
+
+
+def test_the_recommendation_agrees_with_the_published_results() -> None:
+    """What each rule loses against its own accuracy without an attack, in points, as the page quotes it."""
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "robustness.md").read_text(encoding="utf-8")
+    results = json.loads((root / "results" / "attacks" / "attacks.json").read_text(encoding="utf-8"))["results"]
+    found = {(r["group"], r["label"]): r["standard"] for r in results}
+    lost = {
+        (attack, scheme, rule): found["none", f"{scheme}+{rule}"] - value
+        for (attack, label), value in found.items()
+        for scheme, rule in [label.split("+")]
+        if attack != "none"
+    }
+    worst = {rule: max(loss for (_, _, r), loss in lost.items() if r == rule) for rule in AGGREGATIONS}
+    most, others = math.ceil(worst.pop("public-loss")), math.floor(min(worst.values()))
+    assert f"it loses at most {most} points against its own unattacked accuracy" in page
+    assert f"every other rule loses {others} points or more somewhere" in page
+    assert f"other attacks cost up to {worst['clipped']:.0f} points" in page
+    assert max(lost["scale", scheme, "clipped"] for scheme in SCHEMES) < 0
+    fedavg = [f"{lost['scale', 'fedavg', rule]:.0f}" for rule in ("median", "trimmed-mean")]
+    assert f"Under FedAvg `scale` costs them {' and '.join(fedavg)} points" in page
+    drawn = [
+        (attack, loss) for (attack, s, r), loss in lost.items() if s != "fedavg" and r in ("median", "trimmed-mean")
+    ]
+    rest = [loss for attack, loss in drawn if attack != "scale"]
+    assert f"the other attacks cost both between {min(rest):.0f} and {max(rest):.0f}" in page
+    assert f"the median up to {max(loss for attack, loss in drawn if attack == 'scale'):.0f} points" in page

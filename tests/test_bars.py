@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from benchmarks import accuracy, augmentation, crowd, large, models, price, steps
+from benchmarks import accuracy, augmentation, crowd, large, million, models, price, steps
 from benchmarks.bars import Summary, judge, summarise
 from benchmarks.contest import Round, Visit
 
@@ -108,3 +108,17 @@ def test_images_of_any_size_must_take_at_most_a_gigabyte() -> None:
     assert large.missed({1.0: 4e8, 4.0: 1e9}) == []
     (line,) = large.missed({1.0: 4e8, 4.0: 1.01e9})
     assert line == "4 GB of images take 1010 MB; at most 1000 are due"
+
+
+def test_memory_that_grows_with_rounds_or_with_clients_misses_the_bar_of_a_million() -> None:
+    def run(*megabytes: int) -> million.Run:
+        return million.Run([1, 3], [1.0, 1.0], [10**6 * size for size in megabytes], [100, 500], [0.1, 0.2])
+
+    few = run(150, 100, 40, 40, 40)  # samples that miss the peak of a round do not count, nor does the first round
+    assert million.missed({10: few, 100: run(100, 105, 60, 60, 60, 110)}) == []
+    (rounds,) = million.missed({10: few, 100: run(100, 100, 100, 100, 100, 60, 120, 60)})
+    (clients,) = million.missed({10: few, 100: run(100, 120, 60, 60, 60, 120)})
+    assert (
+        "the end of a run of 100 clients takes 1.20" in rounds and "a federation of 100 clients takes 1.20" in clients
+    )
+    assert million.bytes_per_client(run(100, 100)) == 200

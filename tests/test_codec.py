@@ -24,7 +24,13 @@ from isfl.federation.codec import CodecError, Shape, from_bytes, leaves, to_byte
 from isfl.federation.values import ClientMemory, FederationState, ServerMemory, TrainTask, Weights
 from isfl.theory.arrays import Array
 
-KINDS = [kind for kind in vars(values).values() if isinstance(kind, type) and is_dataclass(kind)]
+MADE_BY_ENGINES = (values.Refusal, values.LateAnswer)
+"""In place of answers: they are neither stored nor sent."""
+KINDS = [
+    kind
+    for kind in vars(values).values()
+    if isinstance(kind, type) and is_dataclass(kind) and kind not in MADE_BY_ENGINES
+]
 
 
 def content_of(shape: Shape) -> Any:
@@ -129,8 +135,11 @@ def larger_state(round: int = 3) -> LargerState:
     return LargerState(
         round,
         {"weight": torch.ones(2)},
+        9,
+        np.array([3, 7]),
         np.ones((2, 2)),
         np.array([5, 6]),
+        np.array([1, 2]),
         None,
         None,
         server=ServerMemory({"weight": torch.zeros(2)}),
@@ -228,12 +237,12 @@ def test_a_field_that_cannot_be_encoded_is_a_type_error() -> None:
 
 
 def test_checkpoints_of_another_format_are_refused_and_kept(tmp_path: Path) -> None:
-    state = FederationState(1, MODEL, np.ones((1, 2)), np.array([5]), None, None)
+    state = FederationState(1, MODEL, 1, np.array([0]), np.ones((1, 2)), np.array([5]), np.array([1]), None, None)
     save_checkpoint(tmp_path, Checkpoint(state, {}, {}, "config"))
     (file,) = (tmp_path / layout.CHECKPOINTS).glob("*.json")
     described = {key: value for key, value in json.loads(file.read_text()).items() if key != "sha256"} | {"format": 3}
     content = file.with_suffix(".safetensors").read_bytes()
     file.write_text(json.dumps(described | {"sha256": checkpoints._digest(described, content)}))
-    with pytest.raises(UserError, match="checkpoints have format 3, this version of isfl resumes format 4"):
+    with pytest.raises(UserError, match="checkpoints have format 3, this version of isfl resumes format 5"):
         latest_checkpoint(tmp_path)
     assert file.exists()

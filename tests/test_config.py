@@ -151,6 +151,7 @@ def test_overrides_are_toml_values_or_plain_words() -> None:
     ("text", "message"),
     [
         ("[training]\nround = 3", "training.round: unknown key; did you mean 'rounds'?"),
+        ("secure = true", "secure: found True; input should be a table, [secure]"),
         ("[training]\nrounds = 0", "training.rounds: found 0; input should be greater than or equal to 1"),
         ('[training]\nrounds = "many"', "training.rounds: found 'many'; input should be a valid integer"),
         ("[training]\nparticipation = 1.5", "training.participation: found 1.5"),
@@ -192,7 +193,10 @@ def test_overrides_are_toml_values_or_plain_words() -> None:
         ('[training]\naugment = "crop"', "training.augment: found 'crop'; input should be a valid list"),
         ("[training]\naugment = [3]", "training.augment.0: "),
         ('[training]\ninitial_models = "own"', "training.initial_models: found 'own'; input should be 'shared' or"),
-        ('[data]\npublic_from = "test"', "data.public_from: found 'test'; input should be 'unused' or 'all'"),
+        (
+            '[data]\npublic_from = "test"',
+            "data.public_from: found 'test'; input should be 'unused', 'unused-random' or 'all'",
+        ),
         ("[split]\noverlap = 1", "split.overlap: found 1"),
         ('[split]\nkind = "shards"\noverlap = true', "split.overlap: unknown key"),
         ('scheme = {name = "isfedavg", sampling = {unbiased = 1}}', "scheme.sampling.unbiased: found 1"),

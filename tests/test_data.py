@@ -136,6 +136,13 @@ def test_a_public_set_from_all_samples_is_random_and_may_be_the_clients_own() ->
     assert not np.array_equal(one.public, partition(SPLITS[0], LABELS, 700, 1).public)
 
 
+def test_an_unused_public_set_can_be_random_as_the_paper_has_it() -> None:
+    split = IIDSplit(clients=10, samples_per_client=100)
+    parts = partition(split, LABELS, 700, 1, "unused-random")
+    assert np.array_equal(parts.public, partition(split, LABELS, 700, 1, "all").public), "the same draw"
+    assert len(np.intersect1d(parts.public, np.concatenate(parts.clients))) == 0, "no client owns it"
+
+
 @pytest.mark.parametrize("public", [1, 10, 4999])
 def test_a_public_set_from_all_samples_has_any_size(public: int) -> None:
     parts = partition(SPLITS[1], LABELS, public, seed=0, public_from="all")

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from isfl.diagnose import advice
-from isfl.diagnose.advice import Advice, advise
+from isfl.diagnose import advice, evidence
+from isfl.diagnose.advice import advise
 from isfl.diagnose.diagnosis import Diagnosis, Question, diagnose
+from isfl.diagnose.evidence import Measured, expected_gain, left_out_error
 from isfl.diagnose.input import Options, question_from
 from isfl.diagnose.picture import draw_diagnosis
 from isfl.diagnose.serialise import plain
@@ -27,11 +28,10 @@ from isfl.errors import UserError
 from isfl.experiment.compare import comparison_cells, variant_from
 from isfl.experiment.demo import demo_config
 from isfl.problem.config import config_from
-from isfl.problem.problem import prepare
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import leading, skew_drivers
 from tests.pages import ROOT
-from tests.worlds import counted
+from tests.worlds import counted, module_at
 
 tables_of_counts = st.tuples(st.integers(1, 6), st.integers(1, 5)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.integers(0, 40).map(float))
@@ -131,29 +131,48 @@ def test_the_target_is_the_target_of_a_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("distance", "chance", "reached", "effective", "verdict", "reason", "first"),
+    ("distance", "chance", "reached", "verdict", "reason", "first"),
     [
-        (0.0, 0.0, 0.0, 1.0, "no", "even", "fedavg"),
-        (0.3, 0.28, 0.0, 1.0, "no", "even", "fedavg"),  # tiny clients: it is all chance
-        (0.75, 0.01, 0.74, 1.0, "no", "out of reach", "fedavg"),
-        (0.1, 0.01, 0.0, 0.8, "maybe", "some", "pj-is"),
-        (0.3, 0.01, 0.0, 0.8, "yes", "much", "pj-is"),
-        (0.3, 0.01, 0.0, 0.1, "yes", "much", "tempered"),
+        (0.0, 0.0, 0.0, "no", "even", "fedavg"),
+        (0.3, 0.28, 0.0, "no", "even", "fedavg"),  # tiny clients: it is all chance
+        (0.75, 0.01, 0.74, "no", "out of reach", "fedavg"),
+        (0.1, 0.0, 0.0, "maybe", "some", "calibrated"),
+        (0.3, 0.0, 0.0, "yes", "much", "calibrated"),
     ],
 )
 def test_advice(
-    distance: float, chance: float, reached: float, effective: float, verdict: str, reason: str, first: str
+    distance: float,
+    chance: float,
+    reached: float,
+    verdict: str,
+    reason: str,
+    first: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = advise(distance=distance, chance=chance, reached=reached, effective=effective)
+    known = [
+        Measured(f"s{skew}", skew, gain, 1, "here") for skew, gain in ((0.1, 0.5), (0.12, 0.9), (0.3, 8.0), (0.4, 9.0))
+    ]
+    monkeypatch.setattr(evidence, "measured", lambda: [*known, Measured("s", 0.08, 0.2, 1, "here")])
+    given = advise(distance=distance, chance=chance, reached=reached)
     assert (given.verdict, given.reason, given.first) == (verdict, reason, first)
 
 
-def test_the_reasons_of_the_thresholds_are_in_the_results() -> None:
-    rows = {row["scheme"]: row["standard"] for row in json.loads((ROOT / "results/variants/summary.json").read_text())}
-    assert rows["pj-is"] > rows["isfl"] and 0.5 < rows["pj-is"] - rows["fedavg"] < 1.5
-    draws = diagnosed([data.class_counts.tolist() for data in prepare(demo_config()).clients]).draws
-    assert draws["fedavg"].distance == pytest.approx(0.34, abs=0.005) and draws["fedavg"].distance / 2 < advice.MUCH
-    assert draws["tempered"].effective > 1.9 * draws["pj-is"].effective and draws["pj-is"].effective < advice.FEW
+def test_the_expected_gain_is_the_mean_over_the_settings_of_most_similar_skew() -> None:
+    """Each is missed by its distance to the mean over the others: here all settings predict each other."""
+    known = [
+        Measured(name, skew, gain, 1, "x") for name, skew, gain in (("a", 0.1, 1.0), ("b", 0.2, 2.0), ("c", 0.3, 6.0))
+    ]
+    expected = expected_gain(0.21, [*known, Measured("d", 0.9, 99.0, 1, "x")])
+    assert [one.setting for one in expected.settings] == ["b", "c", "a"]
+    assert (expected.gain, expected.range) == (3.0, (1.0, 6.0))
+    assert left_out_error(known) == pytest.approx(np.mean([3.0, 1.5, 4.5]))
+    twice = [*known, Measured("c", 0.3, 7.0, 1, "with augmentation")]
+    assert left_out_error(twice) == pytest.approx(np.mean([4.0, 4.667 - 2.0, 4.5, 5.5]), abs=1e-3), "not by its twin"
+
+
+def test_the_measured_gains_are_those_of_the_results() -> None:
+    script = module_at(ROOT / "scripts/write_measured_gains.py")
+    assert script.text() == (ROOT / "src/isfl/diagnose/measured.json").read_text(encoding="utf-8")
 
 
 def test_the_advised_target_floor_is_ahead_of_plain_isfl_on_every_seed() -> None:
@@ -165,7 +184,9 @@ def test_the_advised_target_floor_is_ahead_of_plain_isfl_on_every_seed() -> None
 
 
 def test_advice_is_valid_configuration() -> None:
-    for line in (Advice("yes", "much", "tempered").first_line, Advice("yes", "much", "pj-is").isfl_line):
+    strong = advise(distance=0.36, chance=0.0, reached=0.0)
+    assert strong.first == "calibrated"
+    for line in (strong.first_line, strong.isfl_line):
         config_from(tomllib.loads(line), "advice")
     command = next_step(diagnosed([[90, 10], [10, 90]]), "demo.toml")
     assert command is not None and command.startswith("isfl compare demo.toml ")
@@ -183,12 +204,17 @@ def test_advice_is_valid_configuration() -> None:
         ([[5, 6, 7]], "Advice:  do not bother: the clients' label mixes"),
         ([[5], [7]], "Advice:  do not bother: the clients' label mixes"),
         ([[100, 0], [0, 100]], "Advice:  do not bother with sampling: clients lack"),
-        ([[70, 30], [30, 70]], "Advice:  a trial is free"),
         ([[90, 10], [10, 90]], "Advice:  bother."),
     ],
 )
 def test_the_last_of_five_lines_is_the_advice(rows: list[list[int]], starts: str) -> None:
     assert five_lines(diagnosed(rows))[-1].startswith(starts)
+
+
+def test_where_similar_settings_gained_little_a_trial_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "measured", lambda: [Measured(f"s{i}", 0.1, i / 4, 1, "here") for i in range(4)])
+    line = five_lines(diagnosed([[70, 30], [30, 70]]))[-1]
+    assert line.startswith("Advice:  a trial is free") and "+0.0 to +0.5 points against FedAvg" in line
 
 
 @pytest.mark.parametrize("rows", [[[5]], [[5, 6, 7]], [[5], [7]], np.eye(60) + 1, [[90, 10, 0], [10, 90, 0]]])

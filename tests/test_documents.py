@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from benchmarks import million
 
 from isfl.cli import main
 from isfl.experiment.cells import planned_cells
@@ -16,14 +19,16 @@ from isfl.federation.aggregations import AGGREGATIONS
 from isfl.federation.objectives import OBJECTIVES
 from isfl.federation.sampling_rules import RULES
 from isfl.federation.scheme import SHORTHANDS
+from isfl.problem.config import parse_config
 from isfl.report import attacks
-from isfl.report.reproduction import write_reproduction
+from isfl.report.reproduction import is_shown, write_reproduction
+from tests.grids import PRIVATE, config_of, run_locally
 from tests.worlds import module_at
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("name", ["demo", "variants", "attacks"])
+@pytest.mark.parametrize("name", ["demo", "variants", "attacks", "stragglers"])
 def test_the_numbers_of_a_comparison_are_those_of_the_results(name: str) -> None:
     publish = module_at(ROOT / "scripts/publish_comparison.py")
     assert publish.section(ROOT / "results" / name) in publish.PAGES[name].read_text(encoding="utf-8")
@@ -39,9 +44,27 @@ def test_published_tables_are_those_of_their_runs(results: Path, tmp_path: Path)
     name = f"{plan['title']}.md"
     assert (tmp_path / name).read_text(encoding="utf-8") == (results / name).read_text(encoding="utf-8")
     publish = module_at(ROOT / "scripts/publish_reproduction.py")
-    assert publish.tables(results) in (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    assert publish.tables(results) in publish.page_of(plan).read_text(encoding="utf-8")
     provenance = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
-    assert all(cell.complete == (str(cell.out.relative_to(results)) in provenance) for cell in cells)
+    assert all(is_shown(plan["title"], cell) == (str(cell.out.relative_to(results)) in provenance) for cell in cells)
+
+
+def test_the_million_clients_on_the_page_are_those_that_are_measured() -> None:
+    page = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
+    (block,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if '"virtual"' in block]
+    settings = {"scheme": million.SCHEMES["private ISFL"], "clients": 10**6, "rounds": 20, "participation": 0.001}
+    assert parse_config(block, "page") == parse_config(million.CONFIG.format(**settings), "measured")
+
+
+def test_the_bytes_per_client_seen_on_the_page_are_those_of_the_state() -> None:
+    page = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
+    for scheme, line in (
+        ("isfl", "{} bytes for ten classes, in memory and in every checkpoint"),
+        (PRIVATE, "{} bytes"),
+    ):
+        state, _ = run_locally(config_of(scheme, target={"kind": "uniform"}, training={"rounds": 1}))
+        rows = [value for value in vars(state).values() if isinstance(value, np.ndarray)]
+        assert line.format(sum(row.nbytes for row in rows) // 3) in page
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +180,7 @@ def test_cells_of_an_earlier_version_are_the_same_setting_if_only_new_defaults_d
 def test_the_tables_of_attacks_are_those_of_their_numbers() -> None:
     content = json.loads((ROOT / "results/attacks/attacks.json").read_text(encoding="utf-8"))
     results = [SimpleNamespace(**result) for result in content["results"]]
-    text = attacks.markdown({"title": "attacks"}, results, 0, content["remarks"])
+    text = attacks.markdown({"title": "attacks"}, [], results, content["remarks"])
     assert text == (ROOT / "results/attacks/attacks.md").read_text(encoding="utf-8")
     assert len(results) == 108 and {result.seeds for result in results} == {3}
 

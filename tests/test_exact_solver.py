@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from isfl import rho, sampling_probabilities
+from isfl.theory import exact
 from isfl.theory.arrays import Array
 from isfl.theory.exact import exact_minimum
 from isfl.theory.probabilities import lowest_probabilities
@@ -157,3 +159,19 @@ def test_the_exact_minimum_is_degenerate_with_small_floors_and_not_with_a_target
     held_back = sampling_probabilities(target, local, lipschitz, solver="exact", target_floor=0.8)
     assert (degenerate < 0.001).sum() == 8
     assert held_back.min() >= 0.08 - 1e-12
+
+
+@pytest.mark.parametrize(("classes", "pieces"), [(10, 4), (100, 6)])
+def test_exact_solves_few_pieces_of_the_path(classes: int, pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    solved, solve = 0, exact._piece
+
+    def counted(path: Any, row: Any, *where: Any) -> Any:
+        nonlocal solved
+        solved += len(row)
+        return solve(path, row, *where)
+
+    monkeypatch.setattr(exact, "_piece", counted)
+    rng = np.random.default_rng(1)
+    local, lipschitz = rng.dirichlet(np.full(classes, 0.5), 500), rng.lognormal(size=(500, classes))
+    sampling_probabilities(np.full(classes, 1 / classes), local, lipschitz, solver="exact")
+    assert pieces - 1 < solved / 500 < pieces

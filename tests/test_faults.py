@@ -125,8 +125,8 @@ def test_a_server_step_that_diverges_is_not_taken() -> None:
 
 def test_each_client_must_introduce_itself_exactly_once() -> None:
     class Forgetful(LocalEngine):
-        def introduce(self) -> Any:
-            return [dataclasses.replace(profile, client=0) for profile in super().introduce()]
+        def introduce(self, clients: Any = None) -> Any:
+            return [dataclasses.replace(profile, client=0) for profile in super().introduce(clients)]
 
     settings = settings_of("fedavg")
     with pytest.raises(ValueError, match=r"each once; found \[0, 0, 0\]"):

@@ -18,7 +18,7 @@ from isfl.federation import aggregations as aggregation_module
 from isfl.federation import round as round_module
 from isfl.federation.optimizers.adam import AdamStepper
 from isfl.federation.optimizers.sgd import SGDStepper
-from isfl.federation.round import participants
+from isfl.federation.participation import participants
 from isfl.federation.training import batches
 from isfl.federation.values import ClientUpdate, TrainTask, payload_bytes
 from tests.worlds import (

@@ -77,6 +77,9 @@ def test_convergence_is_drawn_beside_the_split_of_its_run(scheme_runs: Path) -> 
     assert [axis.get_title() for axis in panels] == ["a, local data", "a", "a", "a", "b, local data", "b", "b", "b"]
     for first in (0, 4):
         np.testing.assert_array_equal(panels[first].images[0].get_array(), runs[0].counts)
+        assert {tick.get_horizontalalignment() for tick in panels[first].get_xticklabels()} == {"center"}, (
+            "a number below its column"
+        )
         for axis, metric in zip(panels[first + 1 : first + 4], pictures.PANELS, strict=True):
             factor = 1 if metric == "train_loss" else 100
             seeds = [[line[metric] for line in metrics(scheme_runs / f"full/isfl/seed-{seed}")] for seed in (0, 1)]
@@ -161,6 +164,21 @@ def test_the_sampling_ratio_is_an_axis_where_runs_differ_in_it_alone(scheme_runs
         expected = np.array([(ratio, 100 * np.mean([end[metric] for end in own])) for ratio, own in ends.items()])
         np.testing.assert_allclose(np.array(line.get_xydata()), expected)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["isfl"]  # FedAvg has one ratio only
+
+
+def test_personalisation_shows_d_s_and_the_spread_of_clients_as_the_target_becomes_local(scheme_runs: Path) -> None:
+    [found], _ = find_runs([scheme_runs / "half"])
+
+    def pulled(weight: float, accuracies: list[float]) -> FoundRun:
+        settings = {**json.loads(json.dumps(found.config)), "target": {"kind": "local", "weight": weight}}
+        return replace(found, config=settings, lines=({**found.lines[-1], "client_accuracy": accuracies},))
+
+    figure = sweeps.personalisation([pulled(0.0, [0.1, 0.5, 0.9]), pulled(1.0, [0.4, 0.6, 0.8])])
+    expected = {"mean of clients": (50, 60), "lower quartile": (30, 50), "lowest": (10, 40)}
+    for name, heights in expected.items():
+        np.testing.assert_allclose(labelled(figure, 1)[f"isfl, {name}"], [(0, heights[0]), (1, heights[1])])
+    [line] = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    np.testing.assert_allclose(np.array(line.get_ydata()), 100 * found.lines[-1]["accuracy_standard"])
 
 
 def sized(run_: FoundRun, clients: int, public: int, floor: float = 0.05) -> FoundRun:

@@ -12,6 +12,7 @@ import torch
 from flwr.app import ConfigRecord, Message
 
 from isfl.engines.flower.client import Evaluation
+from isfl.engines.flower.engine import FlowerEngine
 from isfl.engines.flower.node import Node
 from isfl.engines.flower.wire import NUMBERS, decode, encode
 from isfl.errors import UserError
@@ -29,6 +30,7 @@ from tests.grids import (
     run_locally,
     sent,
 )
+from tests.worlds import bytes_drawn
 
 # ------------------------------------------------------------ the same bits
 
@@ -191,9 +193,27 @@ def test_noised_counts_are_drawn_once_and_cannot_be_averaged(tmp_path: Path) -> 
     for epsilon in (1.0, 1.0, 1.001):
         config = config_of(PRIVATE, target={"kind": "noised", "epsilon": epsilon})
         grid = Federation({1000 + k: Node(k, tmp_path) for k in range(3)})
-        profiles = engine_of(config, grid).introduce()
-        told.append(np.array([profile.class_counts for profile in profiles], dtype=float))
+        told.append(start_counts(engine_of(config, grid)))
     assert all(np.array_equal(told[0], again) for again in told[1:])
     others = Federation({1000 + k: Node(k, tmp_path / "elsewhere") for k in range(3)})
-    elsewhere = [profile.class_counts for profile in engine_of(config, others).introduce()]
-    assert not np.array_equal(told[0], np.array(elsewhere, dtype=float))
+    assert not np.array_equal(told[0], start_counts(engine_of(config, others)))
+
+
+def test_noise_on_counts_of_real_clients_is_the_entropy_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn, config = bytes_drawn(monkeypatch), config_of(PRIVATE, target={"kind": "noised", "epsilon": 1.0})
+    start_counts(
+        engine_of(config, Federation({1000: Node(0, tmp_path), 1001: Node(1, tmp_path), 1002: Node(2, tmp_path)}))
+    )
+    classes = prepare(config).public.num_classes
+    assert drawn == [8 * classes] * 2 * 3, "two numbers for each count of three clients"
+    drawn.clear()
+    start_counts(engine_of(config, federation_of(tmp_path / "simulated"), tmp_path))
+    assert drawn == []
+
+
+def start_counts(engine: FlowerEngine) -> np.ndarray:
+    """Return the class counts that clients send when they introduce themselves."""
+    profiles = engine.introduce()
+    return np.array([p.class_counts for p in profiles if isinstance(p, ClientProfile)], dtype=np.float64)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from torch import Tensor, nn
 
 from isfl.engines.flower.node import node_of
+from isfl.engines.flower.supernode import Security, settings_of
 from isfl.errors import UserError
 from tests.grids import Federation, engine_of, own
 
@@ -50,6 +51,16 @@ def test_a_node_with_its_own_data_runs_only_code_that_its_operator_allows(
         engine_of(config, grid).introduce()
     started(grid, tmp_path, **{"allow-code": f"{NET} {TRANSFORM}"})
     assert len(engine_of(config, grid).introduce()) == 3
+
+
+def test_a_secured_node_runs_only_code_that_its_operator_allows_with_or_without_its_own_data() -> None:
+    secured = Security(b"", cast(Any, None), {})
+    for own_data in ("", ' data="scans.npz"'):
+        settings = settings_of(f"partition-id=0{own_data}", secured)
+        assert node_of(settings).allow_code == frozenset(), "the app reads these settings"
+        settings = settings_of(f'partition-id=0{own_data} allow-code="{NET}"', secured)
+        assert node_of(settings).allow_code == frozenset({NET})
+    assert "allow-code" not in settings_of("partition-id=0", None)
 
 
 def test_a_node_without_its_own_data_can_be_restricted_too(tmp_path: Path) -> None:

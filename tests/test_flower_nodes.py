@@ -84,7 +84,7 @@ def test_a_resumed_run_waits_a_limited_time_for_its_clients(tmp_path: Path) -> N
     said: list[str] = []
     engine = engine_of(config, federation_of(tmp_path, clients=2), tell=said.append)
     sizes = np.array([len(data) for data in engine.problem.clients])
-    checkpoint = FederationState(1, {}, np.full((3, 10), 0.1), sizes, counts=None, probabilities=None)
+    checkpoint = FederationState(1, {}, 3, np.arange(3), np.full((3, 10), 0.1), sizes, np.ones(3, int), None, None)
     engine.restore(checkpoint, {})
     assert any("2 of 3 are connected, continuing" in line for line in said)
     with pytest.raises(UserError, match="1 of 3 are connected"):

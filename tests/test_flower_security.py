@@ -32,7 +32,7 @@ from isfl.experiment import submission
 from isfl.problem.config import load_config
 from tests.federations import lines, small_config
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 PUBLIC = {"ca.crt", "server.crt", "key.pub", "registered", "accounts.json", "apps.json", TRUSTED, "config.toml"} | {
     "deployment.json",
     "processes.json",
@@ -70,7 +70,7 @@ def outcome(federation: Deployment, tmp_path_factory: pytest.TempPathFactory) ->
     watch = threading.Thread(target=_watch, args=(found.commands, over))
     watch.start()
     strangers = _strangers(federation, scratch)
-    changes = ["split.clients=2", "training.rounds=1", "flower.evaluate_share=0"]
+    changes = ["split.clients=2", "training.rounds=1", "training.evaluate_clients=0"]
     settings = load_config(small_config(scratch), changes)
     try:
         submission.submit(settings, found.out, str(federation.directory), lambda line: None, found.told.append)

@@ -17,6 +17,7 @@ from isfl.engines.flower.access import ACCOUNTS, CREDENTIALS, add_account, remov
 from isfl.engines.flower.apps import SIGNATURES, TRUSTED, app_files, bundle, sign, signatures, trusted_entities
 from isfl.engines.flower.deployment import up
 from isfl.errors import UserError
+from isfl.experiment.submission import store_token
 
 ROOT = Path(__file__).parent.parent
 
@@ -66,6 +67,16 @@ def test_a_token_goes_from_the_server_to_the_home_of_its_owner(tmp_path: Path, m
         assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("broken", ["[superlink.production]\nadress = 3\n", "[superlink.production]\naddress ="])
+def test_a_damaged_flower_configuration_is_one_line(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text(broken)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"config\.toml: superlink\.production\.address cannot be read \("):
+        store_token("production", tmp_path / "alice.token")
+
+
 def test_a_secured_federation_of_an_earlier_version_is_not_started(tmp_path: Path) -> None:
     known = {"clients": 1, "secure": True, "port": 1, "data": []}
     (tmp_path / "deployment.json").write_text(json.dumps(known))
@@ -73,10 +84,17 @@ def test_a_secured_federation_of_an_earlier_version_is_not_started(tmp_path: Pat
         up(tmp_path, 1, secure=True, tell=print)
 
 
-def test_every_row_of_the_security_page_names_a_test_that_exists() -> None:
-    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "begin", "end"),
+    [
+        ("security.md", "## What is defended", "## What is not defended"),
+        ("secure-aggregation.md", "## What the server learns", "**Not defended:**"),
+    ],
+)
+def test_every_row_of_the_security_pages_names_a_test_that_exists(page: str, begin: str, end: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("test_*.py"))
-    defended = page[page.index("## What is defended") : page.index("## What is not defended")]
+    defended = text[text.index(begin) : text.index(end)]
     rows = [line for line in defended.splitlines() if line.startswith("|") and not line.endswith(("---|", "| test |"))]
     assert len(rows) > 10
     for row in rows:

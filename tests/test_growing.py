@@ -16,7 +16,9 @@ from isfl.federation.values import FederationState
 
 
 def state(round: int) -> FederationState:
-    return FederationState(round, {"weight": torch.ones(2)}, np.ones((1, 2)), np.array([5]), None, None)
+    return FederationState(
+        round, {"weight": torch.ones(2)}, 1, np.array([0]), np.ones((1, 2)), np.array([5]), np.array([1]), None, None
+    )
 
 
 def test_the_running_checksum_is_that_of_the_file(tmp_path: Path) -> None:

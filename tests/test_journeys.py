@@ -84,7 +84,7 @@ def test_own_data_models_and_transforms_are_run_as_their_page_has_them(tmp_path:
     page = ROOT / "docs/own.md"
     prepare(page, tmp_path)
     script = "\n".join(block.text for block in pages.programs(page) if not block.not_run and not block.file)
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=200)
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=400)
     configurations = sorted(path.name for path in tmp_path.glob("*.toml"))
     assert {"mine.toml", "functions.toml", "augmented.toml"} <= set(configurations)
     for name in configurations:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from numpy.lib.format import write_array_header_1_0
+from numpy.lib.npyio import NpzFile
+from PIL import Image
 
 from isfl import Run, layout
 from isfl.cli import main
+from isfl.data.held import load_held
+from isfl.data.own import read_npz
+from isfl.engines.flower import client
 from isfl.engines.flower.client import PROBLEM, client_app
 from isfl.engines.flower.node import simulated_node
 from isfl.errors import UserError
 from isfl.experiment.cells import planned_cells
+from isfl.experiment.flower_app import configuration
 from isfl.experiment.submission import _flwr
+from isfl.federation.codec import CodecError
 from isfl.files import read_object
 from isfl.lines import read_lines
 from isfl.problem.config import config_from
@@ -144,3 +155,54 @@ def test_an_error_of_flower_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: done)
     with pytest.raises(UserError, match=r"^flwr list: Using SuperLink: x Connection is unavailable\.$"):
         _flwr("list", home=None)
+
+
+@pytest.mark.parametrize("read", [read_npz, lambda file: load_held(str(file), ["a"], (4,))], ids=["path", "client"])
+def test_an_npz_header_that_claims_a_terabyte_is_damage_but_too_little_memory_is_not(
+    read: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("train_images", "train_labels", "test_images", "test_labels")
+    arrays: dict[str, Any] = {name: np.zeros((1, 4)) for name in names}
+    np.savez(tmp_path / "good.npz", **arrays)
+    header = io.BytesIO()
+    write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 37,)})
+    with zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive:
+        for name in names:
+            archive.writestr(f"{name}.npy", header.getvalue())
+    with pytest.raises(UserError, match=r"bad.npz: damaged or not an npz file \(the header of \w+ claims"):
+        read(tmp_path / "bad.npz")
+
+    def no_room(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(NpzFile, "__getitem__", no_room)
+    with pytest.raises(MemoryError):
+        read(tmp_path / "good.npz")
+
+
+def test_too_little_memory_for_a_picture_is_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "a/0.png")
+
+    def no_room(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Image.Image, "convert", no_room)
+    with pytest.raises(MemoryError):
+        load_held(str(tmp_path), ["a"], (3, 4, 4))
+
+
+def test_a_refused_account_removes_no_file(tmp_path: Path) -> None:
+    (tmp_path / "x.token").write_text("of another")
+    (tmp_path / "d").mkdir()
+    with pytest.raises(SystemExit) as ending:
+        main(["flower", "account", "../x", "--dir", str(tmp_path / "d")])
+    assert ending.value.code == 2 and (tmp_path / "x.token").exists()
+
+
+def test_a_configuration_that_is_nested_too_deep_is_one_line_at_a_node_and_at_the_server() -> None:
+    deep = '{"data": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    with pytest.raises(CodecError, match=r"^the configuration in the message is not JSON$"):
+        client._config(deep)
+    with pytest.raises(UserError, match=r"^config: is not valid JSON \("):
+        configuration({"config": deep})

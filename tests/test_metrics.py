@@ -32,6 +32,14 @@ def test_a_line_is_json_without_nan() -> None:
     assert line["rho_used"] is None and line["bound"] is None
 
 
+def test_a_line_has_both_sides_of_the_lemma_and_of_the_theorem() -> None:
+    _, (report,) = federate(settings_of("isfl", training={"rounds": 1}, diagnostics={"bound": True}))
+    line = metrics_of(report)
+    assert report.drift is not None and report.bound is not None
+    assert line["drift"] == {"measured": report.drift.measured, "bound": report.drift.bound}
+    assert line["gradient_square"] == report.gradient_square and line["bound"]["total"] == report.bound.total
+
+
 def test_rounds_between_evaluations_have_no_accuracy_and_the_last_round_always_has_one() -> None:
     _, every = federate(settings_of("isfl", training={"rounds": 5}))
     _, some = federate(settings_of("isfl", training={"rounds": 5, "evaluate_every": 2}))

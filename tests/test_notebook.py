@@ -123,7 +123,8 @@ class Kernel:
 
     def interrupted(self, code: str, file: Path) -> dict[str, Any]:
         """Run a cell and interrupt it once the file has a line; return how the cell ended."""
-        cell = self.client.execute(code)
+        # By default a kernel aborts whatever arrives shortly after a cell that raised; the next cell must run.
+        cell = self.client.execute(code, stop_on_error=False)
         end = time.monotonic() + 120
         while time.monotonic() < end and not (file.exists() and file.read_bytes().count(b"\n")):
             time.sleep(0.02)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from isfl.federation.objectives import LocalTraining
@@ -47,7 +49,7 @@ def test_fedlc_with_calibration_adds_both_shifts() -> None:
     at = local()
     both, alone = FedLC(calibrate=True).logit_shift(at), FedLC().logit_shift(at)
     assert both is not None and alone is not None
-    torch.testing.assert_close(both, alone + calibration(at.probabilities, at.target))
+    torch.testing.assert_close(both, alone + calibration(at.probabilities, at.target, 98.0))
 
 
 @pytest.mark.parametrize("tau", [1.0, 3.0])
@@ -99,9 +101,20 @@ def test_fedntd_keeps_clients_closer_to_the_global_model() -> None:
 
 def test_calibration_by_hand() -> None:
     """A class drawn twice as often as the target has must win by a factor of two before it counts as won."""
-    offset = calibration(np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.5, 0.25]))
-    assert offset[:2].tolist() == pytest.approx([np.log(2.0), 0.0])
-    assert offset[2] < -10  # a class that is never drawn is excluded, but its offset is finite
+    many, few = (calibration(np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.5, 0.25]), n) for n in (3e6, 3.0))
+    assert many[:2].tolist() == pytest.approx([np.log(2.0), 0.0], abs=1e-5)
+    assert few.tolist() == pytest.approx([np.log((2 * 3 + 3) / 6), 0.0, np.log(3 / 6)])
+
+
+@given(st.integers(1, 6), st.integers(1, 500), st.integers(0, 2**32 - 1))
+def test_calibration_counts_one_more_sample_per_class_in_the_mix_of_the_target(c: int, n: int, seed: int) -> None:
+    """`q' = (n q + C p) / (n + C)` is a mix: a class without samples is rare in it, never impossible."""
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.ones(c)), rng.dirichlet(np.ones(c)) * rng.integers(0, 2, c)
+    q = q / q.sum() if q.sum() else p
+    mix = p * np.exp(calibration(q, p, n).double().numpy())
+    np.testing.assert_allclose(mix, (n * q + c * p) / (n + c), rtol=1e-5, atol=1e-9)
+    assert mix.sum() == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_contrastive_term_by_hand() -> None:

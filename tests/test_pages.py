@@ -101,7 +101,8 @@ def test_targets_of_make_and_scripts_exist(page: Path) -> None:
     for words in [*pages.commands(page, "make"), *pages.mentioned(page, "make")]:
         assert words[0] in targets, words
     for words in pages.commands(page, "python"):
-        assert words[0] == "-" or (ROOT / words[0]).is_file(), words
+        file = f"{words[1].replace('.', '/')}.py" if words[0] == "-m" else words[0]
+        assert file == "-" or (ROOT / file).is_file(), words
 
 
 def test_files_named_for_contributors_exist() -> None:

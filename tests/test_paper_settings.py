@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isfl.data.splits.mixed import MixedSplit
+from isfl.errors import UserError
 from isfl.experiment.paper import EXPERIMENTS
 from isfl.experiment.paper_setting import Plan, Setting
-from isfl.experiment.reproduce import plans_of, published, published_numbers
+from isfl.experiment.published import published, published_in
+from isfl.experiment.reproduce import plans_of
 from isfl.problem.config import config_from
 from isfl.report.reading import flat
 from tests.reproduction import INTERPRETATIONS, refused, setting
@@ -45,7 +48,7 @@ PAPER = {
 DIFFERENT: dict[str, tuple[Any, Any, Any]] = {
     "split.clients": (10, 10, 20),
     "data.public": (500, 1000, 500),
-    "data.public_from": ("unused", "all", "all"),
+    "data.public_from": ("unused-random", "all", "all"),
     "training.augment": ([], [], []),
     "training.initial_models": ("shared", "independent", "independent"),
     "scheme.aggregation.weights": ("size", "client", "client"),
@@ -108,8 +111,14 @@ def test_the_centralised_reference_sees_every_image(interpretation: str) -> None
         found = settings_of(plan)
         assert (found["split.kind"], found["split.clients"], found["split.samples_per_client"]) == ("iid", 1, 50_000)
         assert found["data.public_from"] == "all"
-    known = {group: rows["centralized"] for group, rows in published_numbers("centralized").items()}
-    assert known == {"cifar10": {"accuracy": 91.25}, "cifar100": {"accuracy": 62.25, "top5": 85.25}}
+        clients = settings_of(
+            next(p for p in plans_of("table3", setting("paper", interpretation)) if p.group == plan.group)
+        )
+        for key in ("rounds", "local_epochs", "batch_size", "optimizer.lr", "schedule.kind"):
+            assert found[f"training.{key}"] == clients[f"training.{key}"], "as many epochs as a client trains in total"
+        assert found["model.name"] == clients["model.name"]
+    known = {group: rows["centralized"] for group, rows in published().rows("centralized").items()}
+    assert known == {"cifar10": {"standard": 91.25}, "cifar100": {"standard": 62.25, "top5": 85.25}}
 
 
 @pytest.mark.parametrize("interpretation", INTERPRETATIONS)
@@ -164,11 +173,29 @@ def test_the_number_of_clients_can_be_set_except_where_an_experiment_varies_it(
 
 
 def test_every_published_number_has_a_cell() -> None:
-    for name in EXPERIMENTS:
+    for name in ("table2", "table3", "fig-sr", "centralized"):
         cells = {(p.group, p.label) for p in plans_of(name, setting("paper"))}
-        numbers = {(group, label) for group, rows in published_numbers(name).items() for label in rows}
-        assert numbers <= cells or isinstance(published()[name], str), name
-    assert published_numbers("fig-cross") == published()["table3"]
+        numbers = {(group, label) for group, rows in published().rows(name).items() for label in rows}
+        assert numbers and numbers <= cells, name
+    assert published().rows("fig-cross") == published().rows("table3")
+    assert published().experiments.keys() <= EXPERIMENTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "found []; write a table"),
+        ('{"table2": {}}', "source: found None; write where the numbers are from"),
+        ('{"source": "x", "table2": {"a": {"b": [1]}}}', "table2: a: b: has 1 numbers; write [D_S, D_G]"),
+        ('{"source": "x", "table2": {"a": {"b": [1, NaN]}}}', "table2: a: b: found nan; write a number"),
+        ('{"source": "x", "table2": {"a": {"b": {"speed": 1}}}}', "unknown key 'speed'; use accuracy, top5, speedup"),
+        ('{"source": "x", "table2": {}, "fig": "table3"}', "fig: found 'table3'; name one of table2"),
+    ],
+)
+def test_a_wrong_file_of_published_numbers_is_one_line_that_names_the_place(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        published_in(text, "numbers.json")
 
 
 def test_personalisation_moves_the_target_and_nothing_else() -> None:

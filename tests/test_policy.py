@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from isfl.data.splits.base import Pool
+from isfl.experiment import screen as halving
 from isfl.experiment.cells import Cell
 from isfl.experiment.policy import CANDIDATES, EXPERIMENTS, ROWS
 from isfl.experiment.reproduce import plans_of, reproduction_cells
+from isfl.experiment.screen import Stage
 from isfl.problem.config import Config, config_from
 from tests.commands import exit_code
 from tests.reproduction import setting
@@ -33,11 +35,12 @@ def test_every_step_has_every_row_on_every_setting_of_the_page(name: str) -> Non
     groups = {group for group, _ in cells}
     assert len({config.model_dump_json() for config in cells.values()}) == len(groups) * len(ROWS) == len(cells)
     section = PAGE.split("## Settings")[1].split("## Procedure")[0]
-    to_choose, to_confirm = (
-        set(re.findall(r"^\| `([^`]+)` \|", part, re.M)) for part in section.split("To confirm on")
+    to_choose, to_confirm, by_skew = (
+        {group for names in re.findall(r"^\| (`.+?`) \|", part, re.M) for group in names.strip("`").split("`, `")}
+        for part in re.split("To confirm on|To see how", section)
     )
-    assert groups == (to_confirm if name == "policy-confirm" else to_choose)
-    assert len(to_choose) == 2 and len(to_confirm) == 8 and not to_choose & to_confirm
+    assert groups == {"policy-confirm": to_confirm, "policy-skew": by_skew}.get(name, to_choose)
+    assert len(to_choose) == 2 and len(to_confirm) == 8 and not to_choose & to_confirm and not to_choose & by_skew
     assert all(config.training.initial_models == "shared" for config in cells.values())
     assert all(config.model_dump()["scheme"]["aggregation"]["weights"] == "size" for config in cells.values())
 
@@ -61,7 +64,7 @@ def test_the_rows_differ_in_their_scheme_alone() -> None:
 
 def test_every_setting_can_be_split() -> None:
     """On as many labels as the data sets have."""
-    sizes = {"cifar10": 50_000, "fashion-mnist": 60_000, "digits": 1_400}
+    sizes = {"cifar10": 50_000, "fashion-mnist": 60_000, "fashion-mnist-mini": 6_000, "digits": 1_297}
     every = [config for name in EXPERIMENTS for (_, label), config in configs(name).items() if label == "fedavg"]
     for config in every:
         labels = np.random.default_rng(0).permutation(np.arange(sizes[config.data.name]) % 10)
@@ -71,39 +74,41 @@ def test_every_setting_can_be_split() -> None:
 
 def test_a_step_runs_and_has_a_table(tmp_path: Path) -> None:
     out = tmp_path / "o"
-    assert not exit_code("reproduce", "policy-confirm", "--scale=smoke", "--only=*/t-0.5-cal", f"--out={out}")
+    only = "--only=*/t-0.5-cal,digits/fedavg"
+    assert not exit_code("reproduce", "policy-confirm", "--scale=smoke", only, f"--out={out}")
     text = (out / "policy-confirm.md").read_text(encoding="utf-8")
-    assert text.count("| t-0.5-cal |") == 8 and "Published numbers" not in text
+    assert text.count("| t-0.5-cal |") == 1 + 2 * 8 and "Published numbers" not in text
+    assert "| setting | t-0.5-cal |\n| --- | --- |\n| digits | " in text and "rule chooses" not in text
 
 
 def test_the_better_half_is_kept_with_whatever_is_within_the_margin() -> None:
     labels = list(CANDIDATES)[:5]
     means = dict(zip(labels, (50.0, 40.0, 45.0, 39.7, 30.0), strict=True)) | {"fedavg": 99.0}
     scores = {label: {"one": mean - 3, "two": mean + 3} for label, mean in means.items()}
-    assert SCREEN.Scores(scores).kept() == [labels[i] for i in (0, 2, 1, 3)]
+    assert Stage(4, scores).kept == [labels[i] for i in (0, 2, 1, 3)]
 
 
 def test_a_screen_halves_the_candidates_and_continues_runs_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs that were stopped after a stage and continued equal a run without a stop."""
-    monkeypatch.setattr(SCREEN, "MARGIN", 0.0)
-    monkeypatch.setattr(SCREEN, "WINDOW", 1)
-    monkeypatch.setattr(SCREEN, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(halving, "MARGIN", 0.0)
+    monkeypatch.setattr(halving, "WINDOW", 1)
+    monkeypatch.setattr(halving, "ProcessPoolExecutor", Here)
     labels = ("fedavg", "t-0.5", "shrunk-50", "bv-3", "decaying")
 
     def cells(out: Path) -> list[Cell]:
         only = ",".join(f"*/{label}" for label in labels)
         return reproduction_cells("policy-screen", setting("smoke"), [0], out, only, ["training.rounds=3"])
 
-    left = SCREEN.screen(cells(tmp_path / "o"), tmp_path / "o", jobs=1, stages=(1, 2, 3))
-    told = json.loads((tmp_path / "o/screen.json").read_text())
-    assert [(stage["rounds"], len(stage["scores"])) for stage in told] == [(1, 5), (2, 3), (3, 2)]
-    assert left == told[-1]["kept"] and len(left) == 1
+    stages = list(halving.screen(cells(tmp_path / "o"), jobs=1, stages=(1, 2, 3)))
+    assert [(stage.rounds, len(stage.scores)) for stage in stages] == [(1, 5), (2, 3), (3, 2)]
+    left = stages[-1].kept
+    assert len(left) == 1 and stages == halving.completed(cells(tmp_path / "o"), (1, 2, 3))
     rounds = {cell.label: len(cell.lines) for cell in cells(tmp_path / "o")}
     assert sorted(rounds.values()) == [1, 1, 2, 3, 3] and rounds["fedavg"] == rounds[left[0]] == 3
     whole = next(cell for cell in cells(tmp_path / "again") if cell.label == left[0])
-    SCREEN.advance(whole.config.model_dump_json(), str(whole.out), 3)
+    halving.advance(whole.config.model_dump_json(), str(whole.out), 3)
     models = [tmp_path / place / whole.group / left[0] / "seed-0/model.safetensors" for place in ("o", "again")]
     assert models[0].read_bytes() == models[1].read_bytes()
 

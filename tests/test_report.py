@@ -112,14 +112,15 @@ def test_limitations_of_the_numbers_are_shown(run: Path) -> None:
     lines = [json.loads(line) for line in lines_of(run)]
     for line in lines[:2]:
         line["bound"]["step_condition"] = 1.5
-        line["dropped_samples"] = 3
+        line["dropped_samples"], line["clipped_values"] = 3, 5
     for line in lines:
         line["accuracy_global"] = None
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     described = json.loads((run / "split.json").read_text())
     (run / "split.json").write_text(json.dumps(described | {"public_counts": [5, 0, 5, 5]}))
     (shown,) = content_of([read_run(run)], [])["runs"]
-    public, dropped, step, unmeasured = shown["warnings"]
+    public, dropped, clipped, step, unmeasured = shown["warnings"]
+    assert "beyond secure.range and clipped in 2 rounds" in clipped
     assert "no sample of class 1" in public and "in 2 rounds, first in round 1" in dropped
     assert "in 2 of 5 rounds" in step and "(D_G) was not measured" in unmeasured
     assert shown["refused"] == [[2, "1", "did not answer"]]

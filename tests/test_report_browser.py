@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isfl.report.page import write_report
-from tests.browser import CONTRAST, opened, started
+from tests.browser import CONTRAST, opened, report_at
 from tests.directories import tiny_run, written_run
 
 pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with started() as running:
-        yield running
-
-
-def report(paths: list[Path], out: Path) -> str:
-    write_report(paths, out)
-    return out.as_uri()
-
-
-@pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of a real run."""
     directory = tmp_path_factory.mktemp("one")
-    return report([tiny_run(directory / "run")], directory / "report.html")
+    return report_at([tiny_run(directory / "run")], directory / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +27,13 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> str:
         for seed in (0, 1):
             written_run(directory / scheme / f"seed-{seed}", 5, 6, 4 if scheme == "isfl" else 8, scheme, seed)
     (directory / "empty").mkdir()
-    return report([directory / "isfl", directory / "fedavg", directory / "empty"], directory / "report.html")
+    return report_at([directory / "isfl", directory / "fedavg", directory / "empty"], directory / "report.html")
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("large")
-    return report([written_run(directory / "run", 20, 100, 25)], directory / "report.html")
+    return report_at([written_run(directory / "run", 20, 100, 25)], directory / "report.html")
 
 
 def picture(page: Any) -> str:
@@ -185,7 +172,7 @@ def test_names_from_a_run_directory_are_text_and_nothing_else(browser: Any, tmp_
     path = written_run(tmp_path / "run", 2, 3, 2)
     text = (path / "split.json").read_text()
     (path / "split.json").write_text(text.replace("class 0", "</script><img src=x onerror=alert(1)>"))
-    with opened(browser, report([path], tmp_path / "report.html")) as (page, seen):
+    with opened(browser, report_at([path], tmp_path / "report.html")) as (page, seen):
         assert page.locator("img").count() == 0 and "</script><img" in page.inner_text("#run")
     assert seen.complaints == []
 
@@ -195,6 +182,6 @@ def test_a_run_without_rounds_is_shown(browser: Any, tmp_path: Path) -> None:
     for name in ("metrics.jsonl", "probabilities.jsonl"):
         (path / name).write_text("")
     (path / "model.safetensors").unlink()
-    with opened(browser, report([path], tmp_path / "report.html")) as (page, seen):
+    with opened(browser, report_at([path], tmp_path / "report.html")) as (page, seen):
         assert "0 / 2" in page.inner_text("main") and "stopped after 0 of 2 rounds" in page.inner_text("header")
     assert seen.complaints == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,12 @@ import pytest
 
 from isfl import layout
 from isfl.report.content import content_of
-from isfl.report.page import write_report
 from isfl.report.reading import find_runs
-from tests.browser import CONTRAST, opened, started
+from tests.browser import CONTRAST, opened, report_at
 from tests.directories import tiny_run, written_run
 
 MINUS = "\N{MINUS SIGN}"
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with started() as running:
-        yield running
-
-
-def report(paths: list[Path], out: Path) -> str:
-    write_report(paths, out)
-    return out.as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +25,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     directory = tmp_path_factory.mktemp("one")
     path = tiny_run(directory / "run")
     (shown,) = content_of(find_runs([path])[0], [])["runs"]
-    return report([path], directory / "report.html"), shown
+    return report_at([path], directory / "report.html"), shown
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +44,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page_of_several(several: Path) -> str:
-    return report([several], several / "report.html")
+    return report_at([several], several / "report.html")
 
 
 def picture(page: Any, canvas: str = "#confusion") -> str:
@@ -112,7 +99,7 @@ def test_differences_are_drawn_with_their_seeds_and_intervals(browser: Any, page
 
 def test_one_seed_each_is_said_to_prove_nothing(browser: Any, several: Path) -> None:
     paths = [several / scheme / "seed-0" for scheme in ("fedavg", "isfl")]
-    with opened(browser, report(paths, several / "single.html")) as (page, seen):
+    with opened(browser, report_at(paths, several / "single.html")) as (page, seen):
         text = page.inner_text('figure:has(h3:text-is("Differences, paired by seed"))')
         assert "There is one seed, so there is no interval" in text and "+1.0" in text
         assert "with one seed, which cannot tell a difference from chance" in page.inner_text("#summary")
@@ -124,7 +111,7 @@ def test_one_seed_each_is_said_to_prove_nothing(browser: Any, several: Path) -> 
 def test_clients_are_dots_that_tell_their_label_mix(browser: Any, tmp_path: Path, clients: int) -> None:
     path = written_run(tmp_path / "run", clients, 6, 2)
     counts = json.loads((path / layout.SPLIT).read_text())["client_counts"]
-    with opened(browser, report([path], tmp_path / "report.html")) as (page, seen):
+    with opened(browser, report_at([path], tmp_path / "report.html")) as (page, seen):
         dots = page.locator(".swarm circle")
         assert dots.count() == clients
         assert "client 0, round 2: 9.0 %, lowest of" in page.inner_text("#client-told")
@@ -152,7 +139,7 @@ def test_private_label_mixes_are_not_shown(browser: Any, tmp_path: Path) -> None
     path = written_run(tmp_path / "run", 4, 6, 2)
     described = json.loads((path / layout.SPLIT).read_text())
     (path / layout.SPLIT).write_text(json.dumps(described | {"client_counts": None}))
-    with opened(browser, report([path], tmp_path / "report.html")) as (page, seen):
+    with opened(browser, report_at([path], tmp_path / "report.html")) as (page, seen):
         assert "Its label mix is private" in page.inner_text("#client-told")
         assert page.locator("#client-mix rect").count() == 0
     assert seen.complaints == []
@@ -210,7 +197,7 @@ def test_how_far_clients_moved_names_the_furthest(browser: Any, one: Any) -> Non
 def test_the_figures_fit_their_window_and_can_be_read(
     browser: Any, tmp_path: Path, clients: int, classes: int, width: int, dark: bool
 ) -> None:
-    address = report([written_run(tmp_path / "run", clients, classes, 3)], tmp_path / "report.html")
+    address = report_at([written_run(tmp_path / "run", clients, classes, 3)], tmp_path / "report.html")
     with opened(browser, address, width, dark) as (page, seen):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [found for found in page.evaluate(CONTRAST) if found[0] < 4.5] == []
@@ -229,7 +216,7 @@ def test_an_old_run_has_no_empty_panels(browser: Any, tmp_path: Path) -> None:
         for key in ("confusion", "client_update_norm", "client_drift"):
             del line[key]
     (path / layout.METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with opened(browser, report([path], tmp_path / "report.html")) as (page, seen):
+    with opened(browser, report_at([path], tmp_path / "report.html")) as (page, seen):
         titles = page.locator("figure h3").all_inner_texts()
         assert "Client by client" in titles and "Confusion matrix" not in titles
         assert not [title for title in titles if title.startswith("How far clients")]

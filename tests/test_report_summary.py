@@ -114,6 +114,15 @@ def test_the_summary_of_a_run_says_where_it_ended_and_what_it_cost(tmp_path: Pat
     assert refused == "1 answer was refused." and honest.startswith("This is one seed:")
 
 
+def test_the_summary_of_a_run_counts_late_answers_and_simulated_seconds(tmp_path: Path) -> None:
+    path = written_run(tmp_path / "run", 3, 4, 4)
+    assert not any("had closed" in line for line in content_of([read_run(path)], [])["runs"][0]["summary"])
+    rewritten(path, late=lambda round: [0, 2] if round == 1 else [], simulated_seconds=2.5)
+    assert content_of([read_run(path)], [])["runs"][0]["summary"][4] == (
+        "2 of 12 answers came after their round had closed. By the simulated latencies, its rounds took 10 s."
+    )
+
+
 def test_an_unfinished_run_is_summarised_as_far_as_it_is(tmp_path: Path) -> None:
     path = tiny_run(tmp_path / "run", rounds=2, training={"evaluate_every": 2})
     (shown,) = content_of([read_run(path)], [])["runs"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from isfl.cli import terminal
 from isfl.experiment.paper import EXPERIMENTS
-from isfl.experiment.reproduce import plans_of
+from isfl.experiment.reproduce import Result, plans_of
+from isfl.report import reproduction
 from tests.commands import exit_code
 from tests.reproduction import INTERPRETATIONS, refused, setting
 
@@ -29,6 +32,13 @@ def test_smoke_fills_every_cell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
+    dots, draw = [], reproduction._against_published
+
+    def noted(results: Sequence[Result]) -> Figure:
+        dots.append(name)
+        return draw(results)
+
+    monkeypatch.setattr(reproduction, "_against_published", noted)
     out = tmp_path / "out"
     options = ("--scale", "smoke", "--as", interpretation, "--jobs", "1", "--out", str(out))
     assert exit_code("reproduce", name, *options) in (None, 0)
@@ -40,6 +50,7 @@ def test_smoke_fills_every_cell(
     expected = [(p.group, p.label) for p in plans_of(name, setting("smoke", interpretation))]
     assert [(r["group"], r["label"]) for r in content["results"]] == expected
     assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert bool(dots) == (name in ("table2", "table3", "centralized")), "a figure is drawn as itself"
     assert (out / f"{name}-curves.png").exists() == name.startswith("table")
     text = (out / f"{name}.md").read_text()
     assert "have not been made" not in text and "not comparable" in text
@@ -63,6 +74,8 @@ def test_smoke_fills_every_cell(
         assert "58.00 / 71.00" in text
     if name == "fig-rho":
         assert re.search(r"the rho in use (rose|fell) from [\d.]+ in round 1 to [\d.]+ in round 2", text)
+    if name == "fig-personal":
+        assert text.count("- local=") == 10 and re.search(r"- local=0\.25/pj-is: \d+ / \d+ / \d+ / \d+ %", text)
     if name == "fig-q":
         assert text.count("- nr-0.98/") == 2
 

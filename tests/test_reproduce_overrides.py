@@ -18,7 +18,7 @@ from tests.reproduction import refused
         ("scheme.name=isfl", "the cell nr-0.95/fedavg fixes scheme.name"),
         ("scheme=isfl", "the cell nr-0.95/fedavg fixes scheme."),
         ("scheme.sampling.rule=uniform", "fixes scheme.sampling.rule"),
-        ("scheme.sampling={rule='uniform'}", "fixes scheme.sampling.rule"),
+        ("scheme.sampling={rule='uniform'}", "fixes scheme.sampling."),
         ("split.nr=0.5", "fixes split.nr"),
         ("split.clients=5", "give --clients instead"),
         ("split={}", "fixes split."),
@@ -46,8 +46,13 @@ def test_keys_that_define_a_cell_cannot_be_overridden(
         ("table2", "*/tempered", "scheme.sampling.temperature=1", "fixes scheme.sampling.temperature"),
         ("table2", "*/isfl-0.01", "scheme.sampling.floor=0.1", "fixes scheme.sampling.floor"),
         ("table2", "*/fedavg", "scheme.sampling.rule=uniform", "nr-0.95/fedavg fixes scheme.sampling.rule"),
-        ("table2", "*/fedavg", "scheme.objective={kind='moon'}", "nr-0.95/fedavg fixes scheme.objective.kind"),
+        ("table2", "*/fedavg", "scheme.objective={kind='moon'}", "nr-0.95/fedavg fixes scheme.objective."),
         ("table2", "*/fedavg", "scheme.aggregation.rule=median", "nr-0.95/fedavg fixes scheme.aggregation.rule"),
+        ("table2", "*/fedavg", "scheme.pooled=true", "nr-0.95/fedavg fixes scheme.pooled"),
+        ("table2", "*/pj-is", "scheme.sampling.normalised=false", "nr-0.95/pj-is fixes scheme.sampling.normalised"),
+        ("table2", "*/uniform-is", "scheme.objective.calibrate=true", "fixes scheme.objective.calibrate"),
+        ("table2", "*/isfl-0.05", "scheme.sampling.strength=0.0", "fixes scheme.sampling.strength"),
+        ("table2", "*/isfl-0.05", "scheme.sampling.solver=exact", "fixes scheme.sampling.solver"),
     ],
 )
 def test_keys_that_define_a_figure_or_a_scheme_cannot_be_overridden(

@@ -60,6 +60,21 @@ def test_rounds_to_fedavg_and_speed_up_by_hand() -> None:
     assert to_fedavg("seldom", {0: lines_of([None, 0.3, None, 0.4])}, fedavg) == (4, 1)
 
 
+def test_leads_are_paired_by_seed_and_rows_say_how_many_seeds_they_have(tmp_path: Path) -> None:
+    cells = [
+        cell(tmp_path, "g", "fedavg", [0.2, 0.2]),
+        cell(tmp_path, "g", "fedavg", [0.6, 0.6], seed=1),
+        cell(tmp_path, "g", "new", [0.7, 0.7], seed=1),
+        cell(tmp_path, "g", "other", [0.7, 0.7], seed=2),
+    ]
+    results = {r.label: r for r in results_of("table2", cells)}
+    assert results["new"].lead == pytest.approx((10, 10)), "its own mean is 30 points above FedAvg's"
+    assert results["fedavg"].lead == (0, 0) and results["other"].lead is None
+    headings, rows = full_table(list(results.values()))
+    at = [headings.index(name) for name in ("seeds", "last five - FedAvg")]
+    assert [[row[i] for i in at] for row in rows] == [["2", "-"], ["1", "+10.00 / +10.00"], ["1", "-"]]
+
+
 def test_the_speed_up_is_relative_to_fedavg_on_the_same_data(tmp_path: Path) -> None:
     cells = [
         cell(tmp_path, "cifar10", "fedavg", [0.1, 0.2, 0.3, 0.4]),
@@ -88,6 +103,7 @@ def test_the_speed_up_is_relative_to_fedavg_on_the_same_data(tmp_path: Path) -> 
         "scheme": "isfl",
         "last round: D_S / D_G %": "30.00 / 40.00",
         "last five rounds: D_S / D_G %": "30.00 / 40.00",  # the first of six is left out
+        "last five - FedAvg": "+8.00 / +8.00",
         "worst client %": "25.00",
         "best round: D_S / D_G %": "40.00 / 50.00",
         "best round": "3",
@@ -107,7 +123,7 @@ def test_the_speed_up_is_relative_to_fedavg_on_the_same_data(tmp_path: Path) -> 
 def test_the_widest_tables_fit_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
     best = Best((24, 25), 68.88, 10.44, 78.88, 88.88)
-    accuracies = (48.88, 10.44, 58.88, 9.9, 78.88, (48.88, 58.88), 38.88)
+    accuracies = (48.88, 10.44, 58.88, 9.9, 78.88, (48.88, 58.88), (10.0, 12.0), 38.88)
     wide = Result("g", "pj-unnormalised", 2, *accuracies, best, 12.5, 1.5, 113.0, {})
     both = replace(wide, published={"standard": 38.39, "global": 44.47})
     cross = replace(wide, published={"standard": 57.01, "top5": 84.64, "speedup": 5.0})

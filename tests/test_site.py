@@ -31,9 +31,9 @@ def test_the_site_builds_strictly_and_requests_nothing_from_the_network(tmp_path
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r'<(?:script|img|iframe)[^>]+src="?(?:https?:)?//', text), page
         assert not re.findall(r'<link[^>]+rel="?stylesheet"?[^>]+href="?(?:https?:)?//', text), page
-    picture = "results/table2-half-published/table2-curves.png"
-    assert (tmp_path / picture).exists(), "the picture of the front page comes along"
+    picture, curves = "pictures/overview.png", "results/table2-half-published/table2-curves.png"
     assert f'src="{picture}"' in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert (tmp_path / picture).exists() and (tmp_path / curves).exists(), "pictures come along"
     assert "sampling_probabilities" in (tmp_path / "api.html").read_text(encoding="utf-8")
 
 
@@ -50,6 +50,12 @@ def test_links_of_the_repository_become_links_of_the_site() -> None:
 def test_the_configuration_reference_is_what_its_script_writes() -> None:
     writer = module_at(ROOT / "scripts/write_configuration.py")
     assert writer.page() == read(writer.PAGE), "run: python scripts/write_configuration.py"
+
+
+def test_the_picture_of_the_front_page_is_drawn_from_published_runs() -> None:
+    drawer = module_at(ROOT / "scripts/draw_overview.py")
+    assert drawer.picture().startswith(b"\x89PNG") and len(drawer.cells()) == len(drawer.ROWS)
+    assert str(drawer.PICTURE.relative_to(ROOT)) in read(ROOT / "README.md")
 
 
 def test_the_pictures_are_those_that_the_script_draws(tmp_path: Path) -> None:

@@ -104,6 +104,14 @@ def test_rounding_noise_in_equal_lipschitz_values_is_not_a_direction() -> None:
     np.testing.assert_allclose(sampling_probabilities(np.full(11, 1 / 11), np.full(11, 1 / 11), noisy), 1 / 11)
 
 
+def test_a_class_that_nobody_holds_stops_the_step_only_if_its_lipschitz_value_is_above_average() -> None:
+    target, local = np.array([[0.5, 0.5, 0.0]]), np.array([[0.8, 0.2, 0.0]])
+    for lipschitz, moves in (([1.0, 2.0, 3.0], False), ([1.0, 2.0, 0.5], True)):
+        alpha = direction(np.array([lipschitz]) ** 2)
+        assert (first_floor(target, alpha, 0.05 * local)[0] > 0) == moves
+        assert (sampling_probabilities(target, local, [lipschitz])[0, 0] > 0.5) == moves
+
+
 def one_client_by_theorem_3(target: Array, local: Array, lipschitz: Array, floor: float) -> Array:
     """The closed form written out class by class."""
     classes, total = len(target), float((lipschitz**2).sum())

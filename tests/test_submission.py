@@ -104,7 +104,11 @@ def test_an_error_at_the_server_is_the_users_error(monkeypatch: pytest.MonkeyPat
 def test_a_run_that_ends_early_says_its_status_and_how_to_resume(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"finished:failed \(exit code 1\); see flwr log 12345.*isfl resume .*run"):
+    ended = r"finished:failed \(exit code 1\); see flwr log 12345\); "
+    with pytest.raises(UserError, match=ended + "if .*run exists at the server, resume it, else run again"):
+        submitted(monkeypatch, tmp_path)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UserError, match=ended + "resume with isfl resume .*run"):
         submitted(monkeypatch, tmp_path, ("round", {"round": 1}))
 
 

@@ -11,7 +11,7 @@ import pytest
 from isfl import layout
 from isfl.experiment.cells import Cell
 from isfl.experiment.compare import Summary, summarise
-from isfl.report.table import accuracy_table, cost_table
+from isfl.report.table import accuracy_table, clock_table, cost_table
 from tests.directories import tiny_config
 
 
@@ -56,6 +56,23 @@ def test_the_goal_is_a_share_of_the_last_accuracy_of_the_first_row_with_the_same
     assert (never.rounds_to_goal, never.samples_to_goal) == (None, None)
     _, rows = cost_table([slow, fast, never])
     assert [row[:3] for row in rows] == [("slow", "3", "360"), ("fast", "1.5", "180"), ("never", "-", "-")]
+
+
+def test_simulated_seconds_are_shown_where_clients_have_latencies(tmp_path: Path) -> None:
+    rows = summary(tmp_path / "plain")
+    assert rows[0].simulated_seconds is None and clock_table(rows) is None
+    accuracies = {"slow": (0.1, 0.5, 0.8), "fast": (0.1, 0.78, 0.78)}
+    cells = [cell(tmp_path / "timed", label, 0, values, None) for label, values in accuracies.items()]
+    for file in [own.out / layout.METRICS for own in cells]:
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        timed = [line | {"simulated_seconds": 10.0 * line["round"]} for line in lines]
+        file.write_text("".join(json.dumps(line) + "\n" for line in timed))
+    slow, fast = summarise(cells)
+    assert (slow.simulated_seconds, slow.simulated_seconds_to_goal) == (60, 60)
+    assert (fast.simulated_seconds, fast.simulated_seconds_to_goal) == (60, 30)
+    clock = clock_table([slow, fast])
+    assert clock is not None and clock[0] == ("scheme", "simulated s", "simulated s\nto goal")
+    assert clock[1] == [("slow", "60", "60"), ("fast", "60", "30")]
 
 
 def test_leads_are_paired_by_seed_with_an_interval(tmp_path: Path) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -160,3 +162,15 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 def random_images(count: int, side: int = 8, channels: int = 3) -> torch.Tensor:
     return torch.randint(1, 256, (count, channels, side, side), generator=seeded(1), dtype=torch.uint8)
+
+
+def bytes_drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of bytes of every later draw of `SystemNoise` from the system's entropy."""
+    drawn: list[int] = []
+
+    def counted(count: int, entropy: Callable[[int], bytes] = os.urandom) -> bytes:
+        drawn.append(count)
+        return entropy(count)
+
+    monkeypatch.setattr("isfl.randomness.os.urandom", counted)
+    return drawn
