@@ -57,7 +57,7 @@ def assert_drawable(q: Array, counts: Array) -> None:
 def test_every_rule_gives_probabilities_on_the_classes_held(rule: Any, client: tuple[Array, Array], round: int) -> None:
     counts, target = client
     assert_drawable(rule().class_probabilities(counts, target), counts)
-    assert_drawable(rule().own_probabilities(Known(counts, target, round, 5)), counts)
+    assert_drawable(rule().own_probabilities(Known(counts, target, round, 5, 2.0)), counts)
 
 
 # ---------------------------------------------------------------- shrunk
@@ -120,15 +120,15 @@ def test_a_decaying_temperature_goes_from_balance_to_the_local_mix_in_equal_step
     rule = Tempered(temperature=1.0, final_temperature=0.0)
     for round, temperature in ((1, 1.0), (2, 0.75), (3, 0.5), (4, 0.25), (5, 0.0)):
         expected = np.where(COUNTED > 0, np.maximum(COUNTED, 1) ** (1 - temperature), 0)
-        found = rule.own_probabilities(Known(COUNTED, TARGET, round, 5))
+        found = rule.own_probabilities(Known(COUNTED, TARGET, round, 5, 2.0))
         np.testing.assert_allclose(found, expected / expected.sum())
-    np.testing.assert_allclose(rule.own_probabilities(Known(COUNTED, TARGET, 1, 1)), np.array([1, 1, 1, 0]) / 3)
+    np.testing.assert_allclose(rule.own_probabilities(Known(COUNTED, TARGET, 1, 1, 2.0)), np.array([1, 1, 1, 0]) / 3)
 
 
 def test_a_temperature_without_an_end_is_the_same_in_all_rounds() -> None:
     rule, ends_where_it_began = Tempered(temperature=0.3), Tempered(temperature=0.3, final_temperature=0.3)
     for round in (1, 4, 9):
-        known = Known(COUNTED, TARGET, round, 9)
+        known = Known(COUNTED, TARGET, round, 9, 2.0)
         np.testing.assert_array_equal(rule.own_probabilities(known), rule.class_probabilities(COUNTED, TARGET))
         np.testing.assert_array_equal(rule.own_probabilities(known), ends_where_it_began.own_probabilities(known))
 
@@ -273,5 +273,5 @@ def test_bias_variance_draws_only_what_is_held(client: tuple[Array, Array], weig
     rng = np.random.default_rng(seed)
     gradients = rng.normal(size=(len(counts), 3))
     moments = Moments(gradients @ gradients.T, rng.lognormal(size=len(counts)))
-    q = BiasVariance(weight=weight).own_probabilities(Known(counts, target, 1, 5, moments=moments))
+    q = BiasVariance(weight=weight).own_probabilities(Known(counts, target, 1, 5, 2.0, moments=moments))
     assert_drawable(q, counts)

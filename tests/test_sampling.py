@@ -33,7 +33,7 @@ def rule_of(name: str) -> SamplingRule:
 def drawn_by(rule: SamplingRule, q: Array, size: int, stream: Stream, epoch: int = 0) -> Indices:
     """Samples of one epoch of a client with `LABELS`."""
     data = Dataset(torch.zeros(len(LABELS), 2), torch.from_numpy(LABELS), 4)
-    return rule.draws(LocalData(nn.Linear(2, 4), data, q, size, stream)).indices(epoch)
+    return rule.draws(LocalData(nn.Linear(2, 4), data, q, size, 3, stream)).indices(epoch)
 
 
 def test_class_frequencies_match_the_probabilities() -> None:

@@ -61,6 +61,66 @@ def draw_by_class(
     return order[start[classes] + (generator.random(count) * per_class[classes]).astype(np.int64)]
 
 
+def draw_evenly(
+    labels: npt.ArrayLike, probabilities: npt.ArrayLike, count: int, epochs: int, generator: np.random.Generator
+) -> list[Indices]:
+    """Return the indices of several epochs, each class as often as `q` says and its samples in turn.
+
+    Each sample of class `i` is drawn as often, in expectation, as by `draw_by_class`, with as little variance as
+    possible. A class has `floor(q_i count)` or one more places in an epoch (systematic sampling: W. G. Madow,
+    L. H. Madow, "On the Theory of Systematic Sampling", Annals of Mathematical Statistics, 1944). Its samples fill them
+    in random order, and none is used again before all have been, also across epochs. With `q` the mix of the labels and
+    as many draws as samples, every epoch is a permutation.
+
+    Parameters
+    ----------
+    labels
+        (N,) the class of every sample.
+    probabilities
+        (C,) `q`, zero for classes without samples.
+    count
+        The number of draws per epoch.
+    epochs
+        The number of epochs.
+    generator
+        The source of randomness.
+
+    Returns
+    -------
+    list of Indices
+        One array (count,) per epoch.
+
+    Raises
+    ------
+    ValueError
+        If labels and probabilities do not fit together; the message names the index.
+
+    Examples
+    --------
+    Nine samples of class 0 and one of class 1, in equal shares: each of the nine is drawn once in two epochs of nine
+    draws, give or take one.
+
+    >>> import numpy as np
+    >>> from isfl.sampling import draw_evenly
+    >>> first, second = draw_evenly([0] * 9 + [1], [0.5, 0.5], 9, 2, np.random.default_rng(0))
+    >>> np.bincount(np.concatenate([first, second]))[:9].max()
+    np.int64(1)
+    """
+    y, q = _checked(labels, probabilities)
+    ends = np.cumsum(q)
+    ends = count * (ends / ends[-1])
+    places = np.stack([np.diff(np.floor(ends + generator.random()), prepend=0.0) for _ in range(epochs)])
+    places = places.astype(np.int64)
+    drawn: list[list[Indices]] = [[] for _ in range(epochs)]
+    for label in np.flatnonzero(places.any(axis=0)):
+        members, needed = np.flatnonzero(y == label), places[:, label]
+        turns = -(-int(needed.sum()) // len(members))
+        queue = np.concatenate([generator.permutation(members) for _ in range(turns)])
+        for epoch, part in enumerate(np.split(queue[: needed.sum()], np.cumsum(needed)[:-1])):
+            drawn[epoch].append(part)
+    return [generator.permutation(np.concatenate(parts)) for parts in drawn]
+
+
 def _checked(
     labels: npt.ArrayLike | torch.Tensor, probabilities: npt.ArrayLike
 ) -> tuple[Indices, npt.NDArray[np.float64]]:

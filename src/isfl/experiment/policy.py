@@ -33,6 +33,8 @@ CANDIDATES: dict[str, Raw] = {
     "shrunk-50-cal": _row("shrunk", calibrate=True, prior_samples=50.0),
     **{f"bv-{weight:g}": _row("bias-variance", weight=weight) for weight in (3.0, 10.0, 30.0)},
     "bv-10-cal": _row("bias-variance", calibrate=True, weight=10.0),
+    **{f"cap-{repeats:g}-cal": _row("capped", calibrate=True, repeats=repeats) for repeats in (10.0, 20.0)},
+    "cap-run-100-cal": _row("capped", calibrate=True, repeats=100.0, over="run"),
     "decaying": _row("decaying"),
     "decaying-cal": _row("decaying", calibrate=True),
     "isfl-half": _row("isfl", strength=0.5),
@@ -71,6 +73,7 @@ def confirm(setting: Setting) -> list[Plan]:
         "dirichlet-0.4": (setting.dirichlet(0.4, 10), {}),
         "participation-0.2": (severe, {"participation": 0.2}),
         "SR=0.1": (severe, {"sampling_ratio": 0.1}),
+        "epochs-1": (severe, {"local_epochs": 1}),
         "K=100": (setting.mixed(0.98, 100, samples=400), {"participation": 0.2}),
     }
     plans = [

@@ -74,7 +74,8 @@ def train_client(
 
     counts = data.class_counts.astype(np.float64)
     size, stream = epoch_size(len(data), training.sampling_ratio), Stream(settings.seed, task.round, task.client)
-    draws = scheme.sampling.draws(LocalData(model, data, _probabilities(task, counts, settings, memory), size, stream))
+    probabilities = _probabilities(task, counts, settings, memory)
+    draws = scheme.sampling.draws(LocalData(model, data, probabilities, size, training.local_epochs, stream))
     sampling_seconds = time.perf_counter() - start
 
     hostile = settings.attack.is_hostile(settings.seed, task.client)
@@ -179,7 +180,9 @@ def _probabilities(task: TrainTask, counts: Array, settings: Settings, memory: C
     if settings.measures_at_client and memory.probabilities is not None:
         return memory.probabilities
     moments = None if task.moments is None else Moments.unpacked(task.moments)
-    known = Known(counts, task.target, task.round, settings.training.rounds, task.lipschitz, moments)
+    training = settings.training
+    passes = training.local_epochs * training.sampling_ratio
+    known = Known(counts, task.target, task.round, training.rounds, passes, task.lipschitz, moments)
     return settings.scheme.sampling.own_probabilities(known)
 
 

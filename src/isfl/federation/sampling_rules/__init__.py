@@ -16,6 +16,7 @@ FILES = (
     "target",
     "tempered",
     "shrunk",
+    "capped",
     "bias_variance",
     "gradient_norm",
     "isfl",

@@ -41,6 +41,8 @@ class LocalData:
     """(C,) `q^k`."""
     size: int
     """Samples of an epoch."""
+    epochs: int
+    """Of the round."""
     stream: Stream
 
 
@@ -56,6 +58,8 @@ class Known:
     """Counted from 1."""
     rounds: int
     """Of the whole run."""
+    passes: float
+    """Draws of a round per local sample: the local epochs times the sampling ratio."""
     lipschitz: Array | None = None
     """(C,) its last Lipschitz values, where it solves for its own probabilities with them."""
     moments: Moments | None = None
