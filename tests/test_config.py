@@ -41,6 +41,7 @@ def test_every_name_is_a_shorthand_for_three_parts() -> None:
         "tempered": ("tempered", "cross-entropy", "mean"),
         "decaying": ("tempered", "cross-entropy", "mean"),
         "shrunk": ("shrunk", "cross-entropy", "mean"),
+        "capped": ("capped", "cross-entropy", "mean"),
         "bias-variance": ("bias-variance", "cross-entropy", "mean"),
         "calibrated": ("tempered", "cross-entropy", "mean"),
         "centralized": ("shuffle", "cross-entropy", "mean"),

@@ -52,6 +52,7 @@ from tests.worlds import bytes_drawn
         ({"name": "isfl", "aggregation": {"rule": "adam"}}, {"training": {"batchnorm": "group"}}),
         ("decaying", {"training": {"participation": 0.7}}),
         ("shrunk", {"target": {"kind": "noised", "epsilon": 1.0}}),
+        ({"sampling": {"rule": "capped", "over": "run"}}, {"training": {"local_epochs": 2, "sampling_ratio": 0.5}}),
         ("bias-variance", {"target": {"kind": "uniform"}, "training": {"participation": 0.7}}),
         ({"name": "bias-variance", "objective": {"calibrate": True}}, {"training": {"batchnorm": "local"}}),
         (
@@ -111,7 +112,9 @@ def test_values_survive_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "answers"), [(PRIVATE, 1), (MEASURED_AT_CLIENT, 2), ("shrunk", 1), ("bias-variance", 1)], ids=str
+    ("scheme", "answers"),
+    [(PRIVATE, 1), (MEASURED_AT_CLIENT, 2), ("shrunk", 1), ("capped", 1), ("bias-variance", 1)],
+    ids=str,
 )
 def test_private_clients_send_nothing_about_their_labels(scheme: Any, answers: int, tmp_path: Path) -> None:
     config = config_of(scheme, target={"kind": "uniform"}, diagnostics={"bound": True})

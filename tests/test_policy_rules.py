@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from isfl import sampling_probabilities
+from isfl.data import Dataset
 from isfl.engines import LocalEngine
 from isfl.errors import UserError
 from isfl.federation import start
-from isfl.federation.sampling_rules import RULES, Known
+from isfl.federation.sampling_rules import RULES, Known, LocalData, Stream
 from isfl.federation.sampling_rules.bias_variance import BiasVariance
+from isfl.federation.sampling_rules.capped import CappedRepeats
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.sampling_rules.shrunk import ShrunkTarget
 from isfl.federation.sampling_rules.target import target_on_support
@@ -90,7 +93,7 @@ def test_shrunk_gives_rare_classes_less_than_the_target_does(client: tuple[Array
     assert (np.diff(q[order] / wanted[order]) >= -1e-9).all()
 
 
-@pytest.mark.parametrize("scheme", ["shrunk", "bias-variance"])
+@pytest.mark.parametrize("scheme", ["shrunk", "capped", "bias-variance"])
 def test_class_counts_stay_at_the_client_unless_the_target_needs_them(scheme: str) -> None:
     for target, known in (
         ({"kind": "global"}, True),
@@ -104,13 +107,76 @@ def test_class_counts_stay_at_the_client_unless_the_target_needs_them(scheme: st
         assert (start(settings, engine).counts is not None) == known
 
 
-@pytest.mark.parametrize("scheme", ["shrunk", "bias-variance"])
+@pytest.mark.parametrize("scheme", ["shrunk", "capped", "bias-variance"])
 def test_diagnostics_do_not_need_the_counts_a_client_keeps(scheme: str) -> None:
     """A simulation sees rho; a server that sees no client would leave it out."""
     parts: dict[str, Any] = {"target": {"kind": "uniform"}, "training": {"rounds": 2}}
     plain, _ = federate(settings_of(scheme, **parts))
     measured, reports = federate(settings_of(scheme, diagnostics={"lipschitz": True}, **parts))
     assert same_bits(plain, measured) and reports[-1].rho.used is not None
+
+
+# ---------------------------------------------------------------- capped
+
+
+def capped(rule: CappedRepeats, counts: Array = COUNTED, passes: float = 2.0, round: int = 3) -> Array:
+    return rule.own_probabilities(Known(counts, TARGET, round, 9, passes))
+
+
+def test_capped_is_the_target_with_repeats_that_saturate() -> None:
+    """On the classes held the target is 1/6, 1/3, 1/2; two passes over 355 samples are 710 draws."""
+    wanted = np.array([1 / 6, 1 / 3, 1 / 2])
+    repeated = 710 * wanted / COUNTED[:3]
+    expected = COUNTED[:3] * repeated / (1 + repeated / 4.0)
+    np.testing.assert_allclose(capped(CappedRepeats(repeats=4.0))[:3], expected / expected.sum())
+
+
+def test_capped_is_shrunk_with_a_prior_that_follows_from_the_draws() -> None:
+    counts, target = np.array([300.0, 50.0, 5.0]), np.full(3, 1 / 3)
+    prior = 710 / 3 / 10.0
+    found = CappedRepeats(repeats=10.0).own_probabilities(Known(counts, target, 1, 9, 2.0))
+    np.testing.assert_allclose(found, ShrunkTarget(prior_samples=prior).class_probabilities(counts, target))
+
+
+def test_capped_goes_from_the_target_to_the_local_mix_as_training_gets_longer() -> None:
+    rule, wanted, mix = CappedRepeats(), target_on_support(COUNTED, TARGET), COUNTED / COUNTED.sum()
+    np.testing.assert_allclose(capped(rule, passes=1e-9), wanted, atol=1e-9)
+    np.testing.assert_allclose(capped(rule, passes=1e9), mix, atol=1e-6)
+    rare = [capped(rule, passes=passes)[2] for passes in (0.1, 1.0, 10.0, 100.0)]
+    assert (np.diff(rare) < 0).all()
+
+
+def test_capped_over_the_run_counts_the_draws_of_all_rounds_up_to_now() -> None:
+    whole, single = CappedRepeats(over="run"), CappedRepeats()
+    np.testing.assert_array_equal(capped(whole, round=3, passes=2.0), capped(single, passes=6.0))
+    np.testing.assert_array_equal(capped(single, round=3), capped(single, round=9))
+
+
+def test_a_federation_gives_capped_clients_the_length_of_training() -> None:
+    parts: dict[str, Any] = {"target": {"kind": "uniform"}}
+    short, long = (
+        federate(settings_of("capped", training={"rounds": 1, "local_epochs": 4, "sampling_ratio": ratio}, **parts))[1]
+        for ratio in (0.25, 1.0)
+    )
+    for reports, passes in ((short, 1.0), (long, 4.0)):
+        for k, counts in enumerate(COUNTS):
+            known = Known(np.array(counts, dtype=float), np.full(4, 0.25), 1, 1, passes)
+            np.testing.assert_allclose(reports[0].probabilities[k], CappedRepeats().own_probabilities(known))
+
+
+def test_without_skew_a_capped_client_sees_every_sample_once_per_epoch_as_in_fedavg() -> None:
+    labels = np.repeat(np.arange(4), [40, 10, 20, 30])
+    counts = np.bincount(labels).astype(float)
+    q = CappedRepeats().own_probabilities(Known(counts, counts / 100, 1, 1, 3.0))
+    data = Dataset(torch.zeros(100, 2), torch.from_numpy(labels), 4)
+    draws = CappedRepeats().draws(LocalData(nn.Linear(2, 4), data, q, 100, 3, Stream(0, 1, 0)))
+    epochs = [draws.indices(epoch) for epoch in range(3)]
+    for indices in epochs:
+        np.testing.assert_array_equal(np.sort(indices), np.arange(100))
+    assert not np.array_equal(epochs[0], epochs[1])
+    independent = CappedRepeats(evenly=False)
+    drawn = independent.draws(LocalData(nn.Linear(2, 4), data, q, 100, 3, Stream(0, 1, 0))).indices(0)
+    assert len(np.unique(drawn)) < 100
 
 
 # ---------------------------------------------------------------- decaying

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -15,7 +17,7 @@ from isfl.federation.sampling_rules import LocalData, SamplingRule, Stream
 from isfl.federation.sampling_rules import gradient_norm as gradient_norm_module
 from isfl.federation.scheme import Scheme
 from isfl.federation.training import epoch_size
-from isfl.sampling import Indices
+from isfl.sampling import Indices, draw_evenly
 from isfl.theory.arrays import Array
 
 LABELS = np.repeat([0, 1, 3], [50, 7, 20])
@@ -93,6 +95,50 @@ def test_draws_are_a_function_of_seed_round_client_and_epoch() -> None:
 
 def test_an_epoch_has_the_floor_of_the_sampling_ratio_and_never_nothing() -> None:
     assert [epoch_size(n, ratio) for n, ratio in ((1000, 1.0), (999, 0.1), (3, 0.1))] == [1000, 99, 1]
+
+
+@settings(max_examples=50, deadline=None)
+@given(count=st.integers(1, 200), epochs=st.integers(1, 4), seed=st.integers(0, 99))
+def test_even_draws_use_no_sample_again_before_all_of_its_class(count: int, epochs: int, seed: int) -> None:
+    drawn = draw_evenly(LABELS, Q, count, epochs, np.random.default_rng(seed))
+    assert [len(epoch) for epoch in drawn] == [count] * epochs
+    for epoch in drawn:
+        per_class = np.bincount(LABELS[epoch], minlength=4)
+        assert (np.abs(per_class - count * Q) < 1 + 1e-9).all() and per_class[2] == 0
+    used = np.bincount(np.concatenate(drawn), minlength=len(LABELS))
+    for label in (0, 1, 3):
+        assert np.ptp(used[label == LABELS]) <= 1
+
+
+def test_even_draws_follow_the_probabilities_in_expectation() -> None:
+    """13 draws of 1.3, 7.8 and 3.9 places: the roundings average out, and so does who is drawn inside a class."""
+    repeats = 4000
+    used = np.zeros(len(LABELS))
+    for seed in range(repeats):
+        [epoch] = draw_evenly(LABELS, Q, 13, 1, np.random.default_rng(seed))
+        used += np.bincount(epoch, minlength=len(LABELS))
+    for label in (0, 1, 3):
+        assert chisquare(used[label == LABELS]).pvalue > UNLIKELY
+    np.testing.assert_allclose(np.bincount(LABELS, used, minlength=4) / (repeats * 13), Q, atol=0.002)
+
+
+def test_even_draws_by_the_mix_of_the_labels_are_permutations() -> None:
+    mix = np.bincount(LABELS, minlength=4) / len(LABELS)
+    first, second = draw_evenly(LABELS, mix, len(LABELS), 2, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(first), np.arange(len(LABELS)))
+    np.testing.assert_array_equal(np.sort(second), np.arange(len(LABELS)))
+    assert not np.array_equal(first, second)
+
+
+def test_even_draws_mix_the_classes_inside_an_epoch() -> None:
+    [drawn] = draw_evenly(LABELS, Q, 1000, 1, np.random.default_rng(0))
+    halves = [np.bincount(LABELS[half], minlength=4)[[0, 1, 3]] for half in np.split(drawn, 2)]
+    assert all(chisquare(half, 500 * Q[[0, 1, 3]]).pvalue > UNLIKELY for half in halves)
+
+
+def test_even_draws_need_samples_of_every_class_they_are_to_draw() -> None:
+    with pytest.raises(ValueError, match=r"probabilities\[2\] is 0.5: there is no sample"):
+        draw_evenly(LABELS, [0.5, 0.0, 0.5, 0.0], 10, 1, np.random.default_rng(0))
 
 
 def test_the_sampler_works_in_a_data_loader_and_every_pass_is_a_new_epoch() -> None:

@@ -22,7 +22,8 @@ from tests.worlds import (
     settings_of,
 )
 
-SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "shrunk", "bias-variance", "gradient-norm", "isfl"]
+SAMPLINGS = ["shuffle", "uniform", "target", "tempered", "shrunk", "capped", "bias-variance"]
+SAMPLINGS += ["gradient-norm", "isfl"]
 OBJECTIVES = [{"kind": k, "calibrate": c} for k in ("cross-entropy", "fedprox", "moon") for c in (False, True)]
 
 
