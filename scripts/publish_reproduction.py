@@ -7,7 +7,7 @@ COMMIT is the one whose code made the runs. The directory in `results/` is named
 interpretation and number of clients; runs with `--set` overrides need a `--name`. Cells may still be running: those
 complete so far are copied (of a screen of policies: those that it has stopped), and the command can be repeated. Cells
 add up, also from several run directories of one experiment (other seeds, other `--only`): what is already published
-keeps its provenance, and the table, also the one between the markers `<!-- NAME -->` and `<!-- /NAME -->` in
+keeps its provenance, cells that were not requested are left out of the published plan, and the table, also the one between the markers `<!-- NAME -->` and `<!-- /NAME -->` in
 `docs/results.md` (policies: `docs/policy.md`), is written anew from all cells.
 """
 
@@ -93,8 +93,6 @@ def publish(run: Path, commit: str, name: str | None = None, made_by: str | None
     if not shown:
         sys.exit(f"{run}: no cell is complete yet")
     whole = merged(plan, results)
-    results.mkdir(parents=True, exist_ok=True)
-    write_whole(results / layout.PLAN, (json.dumps(whole, indent=2) + "\n").encode())
     source = results / "provenance.json"
     provenance = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
     for cell in shown:
@@ -109,6 +107,8 @@ def publish(run: Path, commit: str, name: str | None = None, made_by: str | None
         written = read_object(cell.out / layout.ENVIRONMENT)
         provenance[place] = {"made by": made_by or command_of(plan, cell), "commit": commit, **written}
     write_whole(source, (json.dumps(provenance, indent=2) + "\n").encode())
+    whole["cells"] = [row for row in whole["cells"] if row["wanted"] or row["out"] in provenance]
+    write_whole(results / layout.PLAN, (json.dumps(whole, indent=2) + "\n").encode())
     write_reproduction(whole, planned_cells(results)[1], results)
     page, mark = page_of(plan, root), re.escape(results.name)
     marked = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)

@@ -144,7 +144,7 @@ def test_overridden_runs_are_published_under_a_name_and_with_their_overrides(rep
         publish(reproduced, "abc", name="plain", root=tmp_path)
 
 
-def test_other_seeds_join_what_is_published(reproduced: Path, tmp_path: Path) -> None:
+def test_other_seeds_join_what_is_published_and_cells_not_requested_are_left_out(reproduced: Path, tmp_path: Path) -> None:
     publish = module_at(ROOT / "scripts/publish_reproduction.py").publish
     page = emptied(tmp_path, "fig-q-smoke-text-K=5")
     publish(reproduced, "abc", root=tmp_path)
@@ -154,9 +154,12 @@ def test_other_seeds_join_what_is_published(reproduced: Path, tmp_path: Path) ->
         row["seed"] = row["config"]["seed"] = 1
         (other / row["out"]).rename((other / row["out"]).with_name("seed-1"))
         row["out"] = row["out"].replace("seed-0", "seed-1")
+    plan["cells"].append({**plan["cells"][0], "out": "nr-0.98/isfedavg/seed-2", "seed": 2, "wanted": False})
     (other / "cells.json").write_text(json.dumps(plan))
     results = publish(other, "def", root=tmp_path)
-    assert len(json.loads((results / "provenance.json").read_text())) == 4
+    provenance = json.loads((results / "provenance.json").read_text())
+    assert len(provenance) == 4
+    assert {row["out"] for row in json.loads((results / "cells.json").read_text())["cells"]} == set(provenance)
     assert "standard deviation of up to 2 seeds" in page.read_text()
 
 

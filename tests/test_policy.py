@@ -40,7 +40,7 @@ def test_every_step_has_every_row_on_every_setting_of_the_page(name: str) -> Non
         for part in re.split("To confirm on|To see how", section)
     )
     assert groups == {"policy-confirm": to_confirm, "policy-skew": by_skew}.get(name, to_choose)
-    assert len(to_choose) == 2 and len(to_confirm) == 8 and not to_choose & to_confirm and not to_choose & by_skew
+    assert len(to_choose) == 2 and len(to_confirm) == 9 and not to_choose & to_confirm and not to_choose & by_skew
     assert all(config.training.initial_models == "shared" for config in cells.values())
     assert all(config.model_dump()["scheme"]["aggregation"]["weights"] == "size" for config in cells.values())
 
@@ -77,7 +77,7 @@ def test_a_step_runs_and_has_a_table(tmp_path: Path) -> None:
     only = "--only=*/t-0.5-cal,digits/fedavg"
     assert not exit_code("reproduce", "policy-confirm", "--scale=smoke", only, f"--out={out}")
     text = (out / "policy-confirm.md").read_text(encoding="utf-8")
-    assert text.count("| t-0.5-cal |") == 1 + 2 * 8 and "Published numbers" not in text
+    assert text.count("| t-0.5-cal |") == 1 + 2 * 9 and "Published numbers" not in text
     assert "| setting | t-0.5-cal |\n| --- | --- |\n| digits | " in text and "rule chooses" not in text
 
 
