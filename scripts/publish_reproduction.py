@@ -7,8 +7,9 @@ COMMIT is the one whose code made the runs. The directory in `results/` is named
 interpretation and number of clients; runs with `--set` overrides need a `--name`. Cells may still be running: those
 complete so far are copied (of a screen of policies: those that it has stopped), and the command can be repeated. Cells
 add up, also from several run directories of one experiment (other seeds, other `--only`): what is already published
-keeps its provenance, cells that were not requested are left out of the published plan, and the table, also the one between the markers `<!-- NAME -->` and `<!-- /NAME -->` in
-`docs/results.md` (policies: `docs/policy.md`), is written anew from all cells.
+keeps its provenance. Cells that were not requested are left out of the published plan. The table, also the one between
+the markers `<!-- NAME -->` and `<!-- /NAME -->` in `docs/results.md` (policies: `docs/policy.md`), is written anew from
+all cells.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def test_overridden_runs_are_published_under_a_name_and_with_their_overrides(rep
         publish(reproduced, "abc", name="plain", root=tmp_path)
 
 
-def test_other_seeds_join_what_is_published_and_cells_not_requested_are_left_out(reproduced: Path, tmp_path: Path) -> None:
+def test_other_seeds_join_what_is_published_and_other_cells_are_left_out(reproduced: Path, tmp_path: Path) -> None:
     publish = module_at(ROOT / "scripts/publish_reproduction.py").publish
     page = emptied(tmp_path, "fig-q-smoke-text-K=5")
     publish(reproduced, "abc", root=tmp_path)

@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Message
 from isfl.engines.flower import client as client_module
 from isfl.engines.flower import node as node_module
 from isfl.engines.flower.client import PROBLEM
-from isfl.engines.flower.node import Node, remember, told_first
+from isfl.engines.flower.node import Node, memory_folder, remember, told_first
 from isfl.engines.flower.wire import NUMBERS
 from isfl.federation import run_round, start
 from isfl.files import write_whole
@@ -80,3 +80,13 @@ def test_noised_counts_that_are_asked_for_twice_at_the_same_time_are_drawn_once(
     with ThreadPoolExecutor(2) as threads:
         told = list(threads.map(lambda noise: told_first(node, counts, counts + noise), (0.25, 0.5)))
     assert np.array_equal(told[0], told[1])
+
+
+def test_the_first_two_messages_of_a_node_may_arrive_together(tmp_path: Path) -> None:
+    """Each makes the node's folders if there are none; many tries, because the moment in between is short."""
+    runs = [f"{k:032x}" for k in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        for attempt in range(100):
+            node = Node(0, tmp_path / str(attempt))
+            folders = list(threads.map(lambda run, node=node: memory_folder(node, run, make=True), runs * 2))  # type: ignore[misc]
+            assert all(folder.is_dir() for folder in folders)

@@ -116,20 +116,24 @@ def memory_folder(node: Node, run: str, make: bool = False) -> Path:
     if folder.with_suffix(".forgotten").exists():
         raise UserError(f"has forgotten this run: {RUNS_KEPT} others came after it")
     if make and not folder.exists():
-        folder.mkdir(parents=True)
-        # Never the new one, whose time is the earliest if the clock was set back.
-        others = [other for other in folder.parent.iterdir() if other.is_dir() and other != folder]
-        for old in sorted(others, key=lambda other: other.stat().st_mtime)[: -(RUNS_KEPT - 1)]:
-            old.with_suffix(".forgotten").touch()
-            shutil.rmtree(old, ignore_errors=True)
+        with locked(folder.with_name("runs.lock")):
+            _make_with_room(folder)
     return folder
+
+
+def _make_with_room(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    # Never the new one, whose time is the earliest if the clock was set back.
+    others = [other for other in folder.parent.iterdir() if other.is_dir() and other != folder]
+    for old in sorted(others, key=lambda other: other.stat().st_mtime)[: -(RUNS_KEPT - 1)]:
+        old.with_suffix(".forgotten").touch()
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _own_folder(node: Node) -> Path:
     """Return the client's folder; only its owner can read it, because probabilities reveal the label mix."""
     folder = node.state / f"client-{node.client}"
-    if not folder.exists():
-        folder.mkdir(parents=True, mode=0o700)
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     return folder
 
 
