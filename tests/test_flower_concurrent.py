@@ -88,5 +88,5 @@ def test_the_first_two_messages_of_a_node_may_arrive_together(tmp_path: Path) ->
     with ThreadPoolExecutor(4) as threads:
         for attempt in range(100):
             node = Node(0, tmp_path / str(attempt))
-            folders = list(threads.map(lambda run, node=node: memory_folder(node, run, make=True), runs * 2))  # type: ignore[misc]
+            folders = list(threads.map(lambda run, node=node: memory_folder(node, run, make=True), runs * 2))
             assert all(folder.is_dir() for folder in folders)
