@@ -12,7 +12,7 @@ import pytest
 from isfl.data.splits.base import Pool
 from isfl.experiment import screen as halving
 from isfl.experiment.cells import Cell
-from isfl.experiment.policy import CANDIDATES, EXPERIMENTS, ROWS
+from isfl.experiment.policy import CANDIDATES, EXPERIMENTS, PARTS, ROWS
 from isfl.experiment.reproduce import plans_of, reproduction_cells
 from isfl.experiment.screen import Stage
 from isfl.problem.config import Config, config_from
@@ -33,20 +33,22 @@ def configs(name: str, scale: str = "half") -> dict[tuple[str, str], Config]:
 def test_every_step_has_every_row_on_every_setting_of_the_page(name: str) -> None:
     cells = configs(name)
     groups = {group for group, _ in cells}
-    assert len({config.model_dump_json() for config in cells.values()}) == len(groups) * len(ROWS) == len(cells)
+    rows = PARTS if name == "policy-explain" else ROWS
+    assert len({config.model_dump_json() for config in cells.values()}) == len(groups) * len(rows) == len(cells)
     section = PAGE.split("## Settings")[1].split("## Procedure")[0]
-    to_choose, to_confirm, by_skew = (
+    to_choose, to_confirm, to_explain, by_skew = (
         {group for names in re.findall(r"^\| (`.+?`) \|", part, re.M) for group in names.strip("`").split("`, `")}
-        for part in re.split("To confirm on|To see how", section)
+        for part in re.split("To confirm on|To explain|To see how", section)
     )
-    assert groups == {"policy-confirm": to_confirm, "policy-skew": by_skew}.get(name, to_choose)
-    assert len(to_choose) == 2 and len(to_confirm) == 9 and not to_choose & to_confirm and not to_choose & by_skew
+    steps = {"policy-confirm": to_confirm, "policy-explain": to_explain, "policy-skew": by_skew}
+    assert groups == steps.get(name, to_choose)
+    assert len(to_choose) == 3 and len(to_confirm) == 8 and not to_choose & to_confirm and not to_choose & by_skew
     assert all(config.training.initial_models == "shared" for config in cells.values())
     assert all(config.model_dump()["scheme"]["aggregation"]["weights"] == "size" for config in cells.values())
 
 
 def test_the_page_names_every_row_of_the_screen() -> None:
-    assert all(f"`{label}`" in PAGE for label in ROWS)
+    assert all(f"`{label}`" in PAGE for label in ROWS | PARTS)
 
 
 def test_the_rows_differ_in_their_scheme_alone() -> None:
@@ -77,7 +79,7 @@ def test_a_step_runs_and_has_a_table(tmp_path: Path) -> None:
     only = "--only=*/t-0.5-cal,digits/fedavg"
     assert not exit_code("reproduce", "policy-confirm", "--scale=smoke", only, f"--out={out}")
     text = (out / "policy-confirm.md").read_text(encoding="utf-8")
-    assert text.count("| t-0.5-cal |") == 1 + 2 * 9 and "Published numbers" not in text
+    assert text.count("| t-0.5-cal |") == 1 + 2 * 8 and "Published numbers" not in text
     assert "| setting | t-0.5-cal |\n| --- | --- |\n| digits | " in text and "rule chooses" not in text
 
 

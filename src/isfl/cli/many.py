@@ -71,7 +71,7 @@ def reproduce(
         typer.Argument(
             help="table2, table3, centralized, "
             "fig-convergence, fig-cross, fig-rho, fig-q, fig-cost, fig-sr or fig-personal; "
-            "ours: policy-screen, policy-choose or policy-confirm (docs/policy.md), attacks (docs/robustness.md)",
+            "ours: policy-screen, -choose, -confirm, -explain or -skew (docs/policy.md), attacks (docs/robustness.md)",
             autocompletion=complete_experiments,
         ),
     ],

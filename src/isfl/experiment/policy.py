@@ -1,11 +1,11 @@
 """The comparison of sampling policies by name: rows, settings and steps of the protocol in `docs/policy.md`.
 
-Every step has all rows; `--only` chooses the ones that the protocol asks for.
+Every step has all of its rows; `--only` chooses the ones that the protocol asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from isfl.experiment.paper import TABLE2_ROWS
@@ -44,44 +44,71 @@ CANDIDATES: dict[str, Raw] = {
 
 ROWS: dict[str, Any] = {**REFERENCES, **CANDIDATES}
 
+PARTS: dict[str, Any] = {
+    **{label: ROWS[label] for label in ("fedavg", "t-0-cal", "t-0.5-cal", "cap-10-cal")},
+    "cap-10": _row("capped", repeats=10.0),
+    "cap-10-cal-drawn": _row("capped", calibrate=True, repeats=10.0, evenly=False),
+    **{
+        f"cap-10-{kind}": {"name": "capped", "sampling": {"repeats": 10.0}, "objective": {"kind": kind} | calibrated}
+        for kind, calibrated in {
+            "fedprox": {"calibrate": True},
+            "moon": {"calibrate": True},
+            "fedntd": {"calibrate": True},
+            "fedlc": {},
+        }.items()
+    },
+}
+"""Rows of the ablation: parts of `cap-10-cal` switched off, and other objectives on top (FedLC is a calibration of its
+own)."""
+
 
 def screen(setting: Setting) -> list[Plan]:
-    """All policies on the two settings to choose on, 12 rounds; `scripts/screen_policy.py` halves the rows."""
-    return _on_chosen(setting, rounds=12)
+    """All policies on the settings to choose on, 12 rounds; `scripts/screen_policy.py` halves the rows."""
+    return _on(setting, _to_choose_on(setting), rounds=12)
 
 
 def choose(setting: Setting) -> list[Plan]:
-    """All policies on the two settings to choose on, 25 rounds."""
-    return _on_chosen(setting, rounds=25)
+    """All policies on the settings to choose on, 25 rounds."""
+    return _on(setting, _to_choose_on(setting), rounds=25)
 
 
-def _on_chosen(setting: Setting, rounds: int) -> list[Plan]:
-    splits = {"nr-0.98": setting.mixed(0.98), "dirichlet-0.2": setting.dirichlet(0.2, 10)}
-    return [
-        _plan(setting, group, row, split, scheme, rounds=rounds)
-        for group, split in splits.items()
-        for row, scheme in ROWS.items()
-    ]
+Changes = tuple[Raw, Raw]
+"""A split, and keys of `training`."""
+
+
+def _to_choose_on(setting: Setting) -> dict[str, Changes]:
+    severe = setting.mixed(0.98)
+    return {
+        "nr-0.98": (severe, {}),
+        "dirichlet-0.2": (setting.dirichlet(0.2, 10), {}),
+        "SR=0.1": (severe, {"sampling_ratio": 0.1}),
+    }
 
 
 def confirm(setting: Setting) -> list[Plan]:
     """All policies on settings that nothing was chosen on, 12 rounds."""
     severe = setting.mixed(0.98)
-    settings: dict[str, tuple[Raw, Raw]] = {
+    settings: dict[str, Changes] = {
         "nr-0.95": (setting.mixed(0.95), {}),
         "shards": (setting.mixed(1.0), {}),
         "dirichlet-0.4": (setting.dirichlet(0.4, 10), {}),
         "participation-0.2": (severe, {"participation": 0.2}),
-        "SR=0.1": (severe, {"sampling_ratio": 0.1}),
         "epochs-1": (severe, {"local_epochs": 1}),
         "K=100": (setting.mixed(0.98, 100, samples=400), {"participation": 0.2}),
     }
-    plans = [
-        _plan(setting, group, row, split, scheme, rounds=12, training=training)
-        for group, (split, training) in settings.items()
-        for row, scheme in ROWS.items()
-    ]
+    plans = _on(setting, settings, rounds=12)
     return plans + _fashion(setting) + _digits(setting, "digits", setting.dirichlet(0.2, 10, samples=100), rounds=12)
+
+
+def explain(setting: Setting) -> list[Plan]:
+    """The parts of a policy on `dirichlet-0.2` as it is, without augmentation, and with GroupNorm; 12 rounds."""
+    split = setting.dirichlet(0.2, 10)
+    settings: dict[str, Changes] = {
+        "dirichlet-0.2": (split, {}),
+        "without-augmentation": (split, {"augment": []}),
+        "groupnorm": (split, {"batchnorm": "group"}),
+    }
+    return _on(setting, settings, rounds=12, rows=PARTS)
 
 
 def skew(setting: Setting) -> list[Plan]:
@@ -129,11 +156,21 @@ def _without_augmentation(setting: Setting, group: str, split: Raw, data: str, m
     return plans
 
 
+def _on(setting: Setting, settings: Mapping[str, Changes], rounds: int, rows: Raw = ROWS) -> list[Plan]:
+    """Every row on every one of these settings of CIFAR-10."""
+    return [
+        _plan(setting, group, row, split, scheme, rounds=rounds, training=training)
+        for group, (split, training) in settings.items()
+        for row, scheme in rows.items()
+    ]
+
+
 def _plan(setting: Setting, group: str, row: str, split: Raw, scheme: Any, **options: Any) -> Plan:
     """A cell as the paper's experiments have it, with three customs of the field: one first model for all clients,
-    clients weighted by their size, crops and flips."""
+    clients weighted by their size, crops and flips unless the setting says otherwise."""
     plan = setting.plan(group, row, split, scheme, **options)
-    plan.config["training"] |= {"initial_models": "shared", "augment": ["crop", "flip"]}
+    customs: Raw = {"initial_models": "shared", "augment": ["crop", "flip"]}
+    plan.config["training"] = plan.config["training"] | customs | (options.get("training") or {})
     plan.config["scheme"]["aggregation"] = {"weights": "size"}
     return plan
 
@@ -142,5 +179,6 @@ EXPERIMENTS: dict[str, Callable[[Setting], list[Plan]]] = {
     "policy-screen": screen,
     "policy-choose": choose,
     "policy-confirm": confirm,
+    "policy-explain": explain,
     "policy-skew": skew,
 }

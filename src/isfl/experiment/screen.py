@@ -1,7 +1,8 @@
 """The screen of sampling policies: successive halving, as `docs/policy.md` describes it.
 
-Every candidate runs 4 rounds on both settings; the better half goes on to 8 rounds, and the better half of those to 12
-(K. Jamieson, A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016).
+Every candidate runs 4 rounds on every setting to choose on; the better half goes on to 8 rounds, and the better half of
+those to 12 (K. Jamieson, A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
+AISTATS 2016).
 Which candidates go on follows from the run directories alone, so a screen that was stopped continues.
 """
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from isfl.experiment.cells import Cell
 from isfl.experiment.paired import Paired, paired
-from isfl.experiment.policy import ROWS
+from isfl.experiment.policy import PARTS, ROWS
 from isfl.experiment.standings import REFERENCE, over_settings, score
 from isfl.plotting import PAGE, legend_below, sheet, styles_of, tidy
 from isfl.report.pictures import NotDrawnError
@@ -20,7 +20,7 @@ from isfl.theory.drivers import skew_drivers
 
 def gains_table(cells: Sequence[Cell], measured: Mapping[str, Mapping[str, Paired]]) -> Table:
     """Return one row per setting with the gain of every policy over FedAvg, and a row for all of them together."""
-    labels = [label for label in ROWS if measured.get(label)]
+    labels = [label for label in ROWS | PARTS if measured.get(label)]
     settings = [
         at for at in dict.fromkeys(cell.group for cell in cells) if any(at in measured[each] for each in labels)
     ]
@@ -57,7 +57,7 @@ def gains_picture(runs: Sequence[FoundRun]) -> Figure:
     panels = {name: panel for name, panel in panels.items() if panel}
     if not panels:
         raise NotDrawnError("no setting has FedAvg and another policy with the same seed")
-    styles = styles_of(label for label in ROWS if any(label in panel for panel in panels.values()))
+    styles = styles_of(label for label in ROWS | PARTS if any(label in panel for panel in panels.values()))
     figure, axes = sheet(1, len(panels), PAGE, 2.8, sharey=True)
     for axis, (name, panel) in zip(axes.flat, panels.items(), strict=True):
         axis.axhline(0.0, color="black", linewidth=0.6)

@@ -44,7 +44,7 @@ def markdown(plan: Mapping[str, Any], cells: Sequence[Cell], results: Sequence[A
         parts += _choice(cells)
     elif measured := gains(cells):
         parts += ["## All settings", markdown_table(*gains_table(cells, measured)), GAINS]
-    if plan["title"] == "policy-skew":  # many settings, and what they say is their gains
+    if plan["title"] in ("policy-skew", "policy-explain"):  # what they say is their gains
         return "\n\n".join([*parts, *notes]) + "\n"
     for group in dict.fromkeys(result.group for result in results):
         own = [cell for cell in cells if cell.group == group and cell.complete]
@@ -156,7 +156,7 @@ def _on_setting(lines: Lines) -> str:
 
 
 SCREEN = (
-    f"After N rounds: mean of D_S and D_G in % over the last {WINDOW} of them and over both settings, one seed; "
+    f"After N rounds: mean of D_S and D_G in % over the last {WINDOW} of them and over the settings, one seed; "
     f"- means dropped: the better half goes on, and all within {MARGIN} points of its last. (reference): never dropped "
     "and never chosen. By setting: D_S / D_G over the last rounds of the last stage that the policy took part in, and "
     "the accuracy of the worst client on its own data; extra: gradients for sampling per gradient for training."

@@ -288,6 +288,7 @@ TEXTS: dict[str, Callable[[Mapping[str, Any], Sequence[Cell], Sequence[Result], 
     "policy-screen": policy.screen_markdown,
     "policy-choose": policy.markdown,
     "policy-confirm": policy.markdown,
+    "policy-explain": policy.markdown,
     "policy-skew": policy.markdown,
 }
 """Experiments that have tables of their own."""
