@@ -52,7 +52,7 @@ from tests.worlds import bytes_drawn
         ({"name": "isfl", "aggregation": {"rule": "adam"}}, {"training": {"batchnorm": "group"}}),
         ("decaying", {"training": {"participation": 0.7}}),
         ("shrunk", {"target": {"kind": "noised", "epsilon": 1.0}}),
-        ({"sampling": {"rule": "capped", "over": "run"}}, {"training": {"local_epochs": 2, "sampling_ratio": 0.5}}),
+        ({"sampling": {"rule": "capped", "repeats": 3.0}}, {"training": {"local_epochs": 2, "sampling_ratio": 0.5}}),
         ("bias-variance", {"target": {"kind": "uniform"}, "training": {"participation": 0.7}}),
         ({"name": "bias-variance", "objective": {"calibrate": True}}, {"training": {"batchnorm": "local"}}),
         (

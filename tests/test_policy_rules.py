@@ -125,12 +125,6 @@ def test_capped_goes_from_the_target_to_the_local_mix_as_training_gets_longer() 
     assert (np.diff(rare) < 0).all()
 
 
-def test_capped_over_the_run_counts_the_draws_of_all_rounds_up_to_now() -> None:
-    whole, single = CappedRepeats(over="run"), CappedRepeats()
-    np.testing.assert_array_equal(capped(whole, round=3, passes=2.0), capped(single, passes=6.0))
-    np.testing.assert_array_equal(capped(single, round=3), capped(single, round=9))
-
-
 def test_a_federation_gives_capped_clients_the_length_of_training() -> None:
     parts: dict[str, Any] = {"target": {"kind": "uniform"}}
     short, long = (

@@ -34,7 +34,6 @@ CANDIDATES: dict[str, Raw] = {
     **{f"bv-{weight:g}": _row("bias-variance", weight=weight) for weight in (3.0, 10.0, 30.0)},
     "bv-10-cal": _row("bias-variance", calibrate=True, weight=10.0),
     **{f"cap-{repeats:g}-cal": _row("capped", calibrate=True, repeats=repeats) for repeats in (10.0, 20.0)},
-    "cap-run-100-cal": _row("capped", calibrate=True, repeats=100.0, over="run"),
     "decaying": _row("decaying"),
     "decaying-cal": _row("decaying", calibrate=True),
     "isfl-half": _row("isfl", strength=0.5),

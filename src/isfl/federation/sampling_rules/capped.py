@@ -1,7 +1,8 @@
 """Target shares with a cap on how often a local sample is repeated (ours).
 
-A client that makes `T` draws by the target sees each of its `n_i` samples of class `i` on average `s_i = p_i T / n_i`
-times. The first sights of a sample teach; the hundredth only fits its noise. So let repeats saturate at `r`:
+A client that makes `T` draws per round by the target sees each of its `n_i` samples of class `i` on average
+`s_i = p_i T / n_i` times. The first sights of a sample teach; the hundredth only fits its noise. So let repeats
+saturate at `r`:
 
     s_i / (1 + s_i / r),    hence    q_i ~ p_i n_i / (n_i + p_i T / r).
 
@@ -33,9 +34,8 @@ class CappedRepeats(SamplingRule):
     names: ClassVar[dict[str, dict[str, Any]]] = {"capped": {}}
     keeps_counts: ClassVar[bool] = True
     rule: Literal["capped"] = "capped"
-    repeats: float = Field(10.0, gt=0, description="r: how often a local sample is used at most, by order of size")
-    over: Literal["round", "run"] = Field(
-        "round", description="T: the draws of a round, or those of all rounds up to this one"
+    repeats: float = Field(
+        10.0, gt=0, description="r: how often a local sample is used per round at most, by order of size"
     )
     evenly: bool = Field(True, description="repeats inside a class differ by one at most; false: independent draws")
 
@@ -44,8 +44,7 @@ class CappedRepeats(SamplingRule):
         return self._capped(counts, target, passes=1.0)
 
     def own_probabilities(self, known: Known) -> Array:
-        trained = known.round if self.over == "run" else 1
-        return self._capped(known.counts, known.target, known.passes * trained)
+        return self._capped(known.counts, known.target, known.passes)
 
     def _capped(self, counts: Array, target: Array, passes: float) -> Array:
         wanted = target_on_support(counts, target)
