@@ -11,6 +11,7 @@ import pytest
 
 from isfl import layout
 from isfl.experiment.cells import Cell
+from isfl.experiment.policy import WINNER
 from isfl.experiment.screen import completed, stopped_at
 from isfl.experiment.standings import Standing, gains, over_settings, standings, winner
 from isfl.report.gains import gains_picture
@@ -139,6 +140,22 @@ def test_gains_are_paired_by_seed_on_each_setting_and_by_setting_over_all(tmp_pa
         "| a | +15.0 ± 63.5 (2/2) |",
         "| b | -5.0 |",
         "| all settings | +5.0 ± 127.1 (1/2) |",
+    ]
+
+
+def test_the_winner_is_compared_with_every_other_policy_over_the_settings(tmp_path: Path) -> None:
+    """Both are ahead of FedAvg; Uniform-IS is 2 points behind the winner on `a` and 4 ahead of it on `b`."""
+    levels = {"fedavg": (0.30, 0.30), "uniform-is": (0.48, 0.54), WINNER: (0.50, 0.50)}
+    cells = [
+        cell(tmp_path, setting, label, 0, [level])
+        for label, by_setting in levels.items()
+        for setting, level in zip(SETTINGS, by_setting, strict=True)
+    ]
+    text = markdown({"title": "policy-confirm"}, cells, [], [])
+    rows = [line for line in text.split("| worst setting |")[1].splitlines() if line.startswith("| ")]
+    assert rows[1:] == [
+        "| fedavg | -20.0 ± 0.0 (2/2) | -20.0 (a) | -20.0 (a) |",
+        "| uniform-is | +1.0 ± 38.1 (1/2) | +4.0 (b) | -2.0 (a) |",
     ]
 
 

@@ -43,6 +43,9 @@ CANDIDATES: dict[str, Raw] = {
 
 ROWS: dict[str, Any] = {**REFERENCES, **CANDIDATES}
 
+WINNER = "t-0.5-cal"
+"""The row that the protocol chose."""
+
 PARTS: dict[str, Any] = {
     **{label: ROWS[label] for label in ("fedavg", "t-0-cal", "t-0.5-cal", "cap-10-cal")},
     "cap-10": _row("capped", repeats=10.0),

@@ -73,16 +73,19 @@ def standings(cells: Sequence[Cell]) -> list[Standing]:
     ]
 
 
-def gains(cells: Sequence[Cell]) -> dict[str, dict[str, Paired]]:
-    """Return label -> setting -> score minus FedAvg's, paired by seed; settings without a common seed are left out."""
+def gains(cells: Sequence[Cell], reference: str = REFERENCE) -> dict[str, dict[str, Paired]]:
+    """Return label -> setting -> score minus the reference's, paired by seed.
+
+    Settings without a common seed are left out.
+    """
     runs = _complete(cells)
     scores = {
         label: {setting: {seed: score(lines) for seed, lines in seeds.items()} for setting, seeds in own.items()}
         for label, own in runs.items()
     }
-    fedavg = scores.pop(REFERENCE, {})
+    others = scores.pop(reference, {})
     found = {
-        label: {setting: paired(seeds, fedavg.get(setting, {})) for setting, seeds in own.items()}
+        label: {setting: paired(seeds, others.get(setting, {})) for setting, seeds in own.items()}
         for label, own in scores.items()
     }
     return {label: {at: pair for at, pair in own.items() if pair is not None} for label, own in found.items()}

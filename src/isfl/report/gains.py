@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from isfl.experiment.cells import Cell
 from isfl.experiment.paired import Paired, paired
 from isfl.experiment.policy import PARTS, ROWS
-from isfl.experiment.standings import REFERENCE, over_settings, score
+from isfl.experiment.standings import REFERENCE, gains, over_settings, score
 from isfl.plotting import PAGE, legend_below, sheet, styles_of, tidy
 from isfl.report.pictures import NotDrawnError
 from isfl.report.reading import FoundRun, by_group, part_of
@@ -33,6 +33,24 @@ GAINS = (
     "Mean of D_S and D_G over the last five rounds, minus FedAvg's with the same seeds, in points; where there are "
     "several seeds, with a 95 % interval over them and the seeds that agree in sign. All settings: mean over the "
     "settings of the column, with an interval over settings."
+)
+
+
+def behind_table(cells: Sequence[Cell], winner: str) -> Table:
+    """Return one row per other policy: its score minus the winner's over all settings, and the two extremes."""
+    rows = []
+    for label, pairs in gains(cells, winner).items():
+        if every := over_settings(pairs):
+            means = {setting: pair.mean for setting, pair in pairs.items()}
+            extremes = (pick(means, key=means.__getitem__) for pick in (max, min))
+            rows.append((label, difference(every), *(f"{means[at]:+.1f} ({at})" for at in extremes)))
+    return ("policy", "mean over settings", "best setting", "worst setting"), rows
+
+
+BEHIND = (
+    "Score of the policy minus that of `{winner}` with the same seeds, in points: mean over the settings that both "
+    "have, with a 95 % interval over settings and the settings that agree in sign; the settings where it does best and "
+    "worst against `{winner}`."
 )
 
 

@@ -12,11 +12,11 @@ from isfl.experiment import columns
 from isfl.experiment.cells import Cell
 from isfl.experiment.columns import Lines
 from isfl.experiment.compare import summarise
-from isfl.experiment.policy import REFERENCES
+from isfl.experiment.policy import REFERENCES, WINNER
 from isfl.experiment.screen import MARGIN, STAGES, WINDOW, Stage, accuracies, completed, score
 from isfl.experiment.standings import REFERENCE, Standing, gains, standings, winner
 from isfl.plotting import COLOURS, PAGE, legend_below, sheet, tidy
-from isfl.report.gains import GAINS, gains_table
+from isfl.report.gains import BEHIND, GAINS, behind_table, gains_table
 from isfl.report.pictures import NotDrawnError
 from isfl.report.reading import FoundRun, by_group
 from isfl.report.table import (
@@ -44,6 +44,8 @@ def markdown(plan: Mapping[str, Any], cells: Sequence[Cell], results: Sequence[A
         parts += _choice(cells)
     elif measured := gains(cells):
         parts += ["## All settings", markdown_table(*gains_table(cells, measured)), GAINS]
+        if plan["title"] == "policy-confirm" and WINNER in measured:
+            parts += [markdown_table(*behind_table(cells, WINNER)), BEHIND.format(winner=WINNER)]
     if plan["title"] in ("policy-skew", "policy-explain"):  # what they say is their gains
         return "\n\n".join([*parts, *notes]) + "\n"
     for group in dict.fromkeys(result.group for result in results):
