@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.parts import turns_each
 from isfl.kernels import with_fast_convolutions
 from isfl.models.resnet import resnet8
 from isfl.smoothness import ESTIMATORS, estimate_lipschitz
@@ -90,7 +91,7 @@ def _measure(samples: int, singles: int, repetitions: int) -> dict[str, Any]:
             for name, of in seconds.items()
         ],
         "missed": [f"exact takes {share:.1%} of the authors' way; the limit is {BAR:.0%}"] if share > BAR else [],
-        "notes": [f"the authors' way measured on {singles} passes of one model and scaled; {repetitions} turns each"],
+        "notes": [f"the authors' way measured on {singles} passes of one model and scaled; {turns_each(repetitions)}"],
         "samples": seconds,
     }
 

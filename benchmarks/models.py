@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.bars import OURS, PLAIN, Summary, summarise
 from benchmarks.contest import Contestant, Visit, contest, visit
-from benchmarks.parts import MeasureError
+from benchmarks.parts import MeasureError, turns_each
 from benchmarks.peers import CLIENTS, PATIENCE, contestant, write_data
 
 LEAST_SPEED = 1.0
@@ -60,7 +60,7 @@ def measure(quick: bool) -> dict[str, Any]:
         "title": f"Rounds of other networks: {CLIENTS} clients, one epoch, batch 128, two workers or the plain loop",
         "rows": rows,
         "missed": missed,
-        "notes": [f"{repetitions} turns each; inputs are CIFAR-10 images, or sequences of 64 tokens"],
+        "notes": [f"{turns_each(repetitions)}; inputs are CIFAR-10 images, or sequences of 64 tokens"],
     }
 
 

@@ -47,7 +47,7 @@ def measure(quick: bool) -> dict[str, Any]:
         ("watch: share of the run's CPU time in %", 100 * share, 100 * MOST_SHARE),
     ]
     return {
-        "title": "Looking",
+        "title": "Reports and the live page",
         "rows": [{"what": what, "measured": value, "bar": bar} for what, value, bar in found],
         "missed": [f"{what} is {value:.2f}; the limit is {bar:g}" for what, value, bar in found if value > bar],
         "notes": [

@@ -30,6 +30,11 @@ class Part:
     draw: Callable[[Result, Path], None] | None = None
 
 
+def turns_each(number: int) -> str:
+    """Return how often each contestant was measured, in words."""
+    return "one turn each" if number == 1 else f"{number} turns each"
+
+
 # Parts are imported when they run. `peers` and `models` come first: a part that loads torch into this process would
 # share its pages with contestants, and their measured memory would be too small.
 

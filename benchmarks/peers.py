@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.bars import Summary, judge, summarise
 from benchmarks.contest import Contestant, Visit, contest, environment, visit
 from benchmarks.environments import PEERS, InstallError, python_of
-from benchmarks.parts import MeasureError
+from benchmarks.parts import MeasureError, turns_each
 
 ROOT = Path(__file__).parents[1]
 CLIENTS = 10
@@ -47,7 +47,7 @@ def measure(quick: bool, images: int | None = None, repetitions: int | None = No
         "title": f"One round of FedAvg: {CLIENTS} clients x {images} CIFAR-10 images, ResNet8, one epoch, batch 128",
         "rows": [_row(summary) for summary in summaries.values()],
         "missed": missed,
-        "notes": [f"{repetitions} turns each"]
+        "notes": [turns_each(repetitions)]
         + [f"{name} was not measured: {why}" for name, why in not_measured.items()]
         + [
             f"{v.contestant} failed in repetition {v.repetition + 1}: {v.failure}"

@@ -1,10 +1,10 @@
-"""Draw the rooms of the package and their imports into `docs/pictures/rooms.svg`, from the source.
+"""Draw the layers of the package and their imports into `docs/pictures/rooms.svg`, from the source.
 
     python scripts/draw_architecture.py [DIRECTORY]
 
-One row per room, from pure to practical, with the first sentence of its docstring. A dot means that the room of the row
-imports from the room of the column. A room may only import from rooms above it, so every dot is left of the diagonal;
-`tests/test_architecture.py` checks that order.
+One row per layer, from pure to practical, with the first sentence of its docstring. A dot means that the layer of the
+row imports from the layer of the column. A layer may only import from the layers above it, so every dot is left of the
+diagonal; `tests/test_architecture.py` checks that order.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def imports_of(source: str) -> set[str]:
 
 
 def files_of(room: str) -> list[Path]:
-    """Return the source files of a room: one module, or all of a package."""
+    """Return the source files of a layer: one module, or all of a package."""
     module = SOURCE / f"{room}.py"
     return [module] if module.exists() else sorted((SOURCE / room).rglob("*.py"))
 
 
 def summary(room: str) -> str:
-    """Return the first sentence of a room's docstring."""
+    """Return the first sentence of a layer's docstring."""
     module = SOURCE / f"{room}.py"
     file = module if module.exists() else SOURCE / room / "__init__.py"
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
@@ -86,7 +86,7 @@ def summary(room: str) -> str:
 
 
 def imported_rooms(room: str) -> set[str]:
-    """Return the other rooms that a room imports from."""
+    """Return the other layers that a layer imports from."""
     names = {name for file in files_of(room) for name in imports_of(file.read_text(encoding="utf-8"))}
     return {name.split(".")[1] for name in names if name.startswith("isfl.")} - {room}
 
@@ -97,10 +97,10 @@ def picture() -> str:
     width, height = left + CELL * len(ROOMS) + 24, TOP + ROW * len(ROOMS) + 16
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
-        "<title>The rooms of isfl and what they import</title>",
+        "<title>The layers of isfl and what they import</title>",
         f"<style>{STYLE}</style>",
         f'<rect class="page" width="{width}" height="{height}"/>',
-        f'<text class="small" x="16" y="{TOP - 14}">room</text>',
+        f'<text class="small" x="16" y="{TOP - 14}">layer</text>',
         f'<text class="small" x="{left - 16}" y="{TOP - 14}" text-anchor="end">imports from</text>',
     ]
     for i, room in enumerate(ROOMS):

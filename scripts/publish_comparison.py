@@ -50,7 +50,7 @@ def section(results: Path) -> str:
     machine, versions = source["machine"], source["versions"]
     origin = (
         f"`{source['command']}` at commit `{str(source['commit'])[:10]}`, {machine['processor']}, "
-        f"{machine['cpus']} cores, torch {versions['torch']}; the runs are reproducible, the seconds are not."
+        f"{machine['cpus']} cores, torch {versions['torch']}; the runs are reproducible; measured times are not."
     )
     table = (results / FILES.get(results.name, COMPARED)[1]).read_text(encoding="utf-8")
     text = table.removeprefix(f"# {results.name}\n\n").replace("## ", "### ") + f"\n{origin}\n"

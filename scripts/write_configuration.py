@@ -32,9 +32,6 @@ Only the sizes of a split differ: their defaults fit the embedded data, so that 
 `isfl run FILE --set KEY=VALUE` overrides a key of the file. For unknown keys, wrong types and values out of range,
 isfl prints one line that names the key. A run directory holds the configuration with all defaults (`config.json`).
 
-The defaults of `[split]` are the paper's and need 10,000 samples, more than the embedded images have. With the embedded
-images, set smaller values, as the [quick start](quickstart.md) does.
-
 Some tables have several kinds. The key `kind` (or `rule`) selects the kind, and each kind has its own keys.
 """
 
@@ -74,8 +71,11 @@ def table(path: tuple[str, ...], parts: list[type[Part]], field: FieldInfo) -> I
     given = default_kind(field, key)
     otherwise = f"`{given}`" if given else "that of the scheme's name"
     default = choice(type(field.default), key) if isinstance(field.default, Part) else given
-    absent = "" if default == given else f" Without this table it is `{default}`."
-    yield f"`{key}` selects the kind; the default is {otherwise}.{absent}\n"
+    if default == given:
+        yield f"`{key}` selects the kind; the default is {otherwise}.\n"
+    else:
+        absent = f"Without this table the {path[-1]} is `{default}`."
+        yield f"`{key}` selects the kind. {absent} In a table without `{key}` it is {otherwise}.\n"
     yield from kinds(parts, key)
 
 

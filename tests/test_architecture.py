@@ -1,4 +1,4 @@
-"""The rooms of the package: a room may only import from rooms above it, and the picture of the rooms shows that."""
+"""The layers of the package: a layer may only import from those above it, and the picture of them shows that."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_a_room_imports_only_from_rooms_above_it(path: Path) -> None:
     if room == "__init__":
         return
     for module in imports_of(path.read_text(encoding="utf-8")):
-        assert module != "isfl", "import a room, not the whole package"
+        assert module != "isfl", "import a layer, not the whole package"
         if module.startswith("isfl."):
             other = module.split(".")[1]
-            assert other in ROOMS, f"{module} is no room; import names from the room that defines them"
+            assert other in ROOMS, f"{module} is no layer; import names from the layer that defines them"
             assert ROOMS.index(other) <= ROOMS.index(room), f"{room} must not import {module}"
         if room == "theory":
             assert module.split(".")[0] in {*sys.stdlib_module_names, "numpy", "isfl"}, "theory is numpy only"

@@ -65,7 +65,7 @@ def test_ten_thousand_malformed_inputs_are_published_and_none_has_a_traceback_or
 
 def test_every_fault_that_was_found_names_a_test_that_exists() -> None:
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
-    found = page[page.index("## Found and mended") : page.index("## Not covered")]
+    found = page[page.index("## Faults found and fixed") : page.index("## Not covered")]
     rows = [line for line in found.splitlines() if line.startswith("|")][2:]
     tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("test_*.py"))
     assert len(rows) > 10

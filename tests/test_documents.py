@@ -106,7 +106,7 @@ def test_cells_are_published_once_they_are_complete(reproduced: Path, tmp_path: 
     first = json.loads((results / "provenance.json").read_text())
     assert list(first) == ["nr-0.98/isfedavg/seed-0"] and first["nr-0.98/isfedavg/seed-0"]["commit"] == "abc"
     assert not (results / "nr-0.98/isfl-0.05").exists()
-    assert "1 runs of this experiment have not been made" in page.read_text()
+    assert "One run of this experiment has not been made" in page.read_text()
     metrics.write_text(whole)
     publish(run, "def", root=tmp_path)
     text = page.read_text()

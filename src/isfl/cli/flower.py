@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from isfl.experiment.run import OnRound
     from isfl.problem.config import Config
 
-app = typer.Typer(help="A Flower federation on this machine.", no_args_is_help=True)
+app = typer.Typer(
+    help="Flower federations: on this machine (up, down) or on several (superlink, node, sign, account, login).",
+    no_args_is_help=True,
+)
 
 Directory = Annotated[
     Path, typer.Option("--dir", help="directory of certificates, keys, logs and states", show_default=False)

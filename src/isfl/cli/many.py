@@ -54,7 +54,10 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="directory (default: runs/demo-DATE)", show_default=False)] = None,
     jobs: Jobs = None,
 ) -> None:
-    """Compare FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew (about a minute)."""
+    """Compare FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew.
+
+    It takes about a minute and a half on two cores.
+    """
     from isfl.experiment.compare import comparison_cells
     from isfl.experiment.demo import demo_config
     from isfl.problem.problem import loaded

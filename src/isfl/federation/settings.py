@@ -104,10 +104,8 @@ class Settings(Part):
     training: Training = Training()
     target: AnyTarget = GlobalTarget()
     diagnostics: Diagnostics = Diagnostics()
-    privacy: Privacy | None = Field(None, description="differential privacy for whole clients; off without this table")
-    secure: SecureAggregation | None = Field(
-        None, description="secure aggregation: the server learns the sum of the updates only; off without this table"
-    )
+    privacy: Privacy | None = Field(None, description="off without this table")
+    secure: SecureAggregation | None = Field(None, description="off without this table")
     attack: AnyAttack = NoAttack()
     stragglers: Stragglers | None = Field(None, description="off without this table: a round waits for every client")
 

@@ -65,9 +65,9 @@ class Stragglers(Part):
     deadline: float | None = Field(
         None,
         gt=0,
-        description="seconds after which a round closes with the answers it has; real clients also have as long to "
-        "introduce themselves after the first round, and to evaluate. Without it a round waits, for real clients "
-        "`flower.reply_seconds`",
+        description="seconds after which a round closes with the answers it has. For real clients, measuring Lipschitz "
+        "values, evaluation, and introductions after the first round each have the same limit. Without it, a round "
+        "waits for its answers, those of real clients up to `flower.reply_seconds`",
     )
     over_selection: float = Field(
         0.0,

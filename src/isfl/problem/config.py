@@ -44,8 +44,9 @@ class FlowerSettings(Part):
     wait_seconds: float = Field(
         300.0,
         gt=0,
-        description="longest wait for clients to connect; then a run with fewer than it needs stops, and a round or a "
-        "resumed run goes on without the absent ones",
+        description="longest wait for clients to connect. A round, or a resumed run, then continues with those "
+        "connected if there are at least `min_clients`; otherwise the run stops. Before the first round, the targets "
+        "`global`, `local` and `noised` need all clients",
     )
     reply_seconds: float = Field(3600.0, gt=0, description="longest time a client may take to reply")
 

@@ -98,7 +98,8 @@ def cost_caption(rows: Sequence[Summary], goal: float = GOAL) -> str:
     interval = ", with a 95 % interval and the seeds that agree in sign" if first.seeds > 1 else ""
     return (
         f"Goal: {share}the last D_S of {first.scheme} with the same seed; samples: gradients for "
-        "training and sampling up to there; right: differences in points in the last round, seed by seed, "
+        "training and sampling until the goal is reached; right: differences in points in the last round, seed by "
+        "seed, "
         f"against {first.scheme}{interval}."
     )
 
@@ -117,6 +118,8 @@ def write_summary(rows: Sequence[Summary], out: Path) -> None:
 def not_made(cells: Sequence[Cell]) -> str:
     """Return a sentence on the runs of an experiment that are not complete; empty if there are none."""
     missing = sum(not cell.complete for cell in cells)
+    if missing == 1:
+        return " One run of this experiment has not been made."
     return f" {missing} runs of this experiment have not been made." if missing else ""
 
 

@@ -1,6 +1,6 @@
 """Per-class gradient-Lipschitz values `L_{k,i}` between local models and the global one.
 
-The room is named after what `L` bounds, the smoothness of the loss; `isfl.lipschitz` is the function.
+The package is named after what `L` bounds, the smoothness of the loss; `isfl.lipschitz` is the function.
 
 | file | what |
 |---|---|

@@ -7,7 +7,7 @@ of clients, so one process and many give the same bits.
 The definition of `L_{k,i}` is that of Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for
 Non-i.i.d. Data with Local Importance Sampling", IEEE Internet of Things Journal, 2024.
 
-To add an estimator, write a file of this room that defines `ESTIMATOR` and add its name to `FILES`.
+To add an estimator, write a file of this package that defines `ESTIMATOR` and add its name to `FILES`.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Estimator:
-    """One way to measure `L`: a file of this room defines it as `ESTIMATOR`."""
+    """One way to measure `L`: a file of this package defines it as `ESTIMATOR`."""
 
     name: str
     """What users write to choose it."""

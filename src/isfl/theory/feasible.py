@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Solver:
-    """One way to find sampling probabilities: a file of this room defines it as `SOLVER`."""
+    """One way to find sampling probabilities: a file of this package defines it as `SOLVER`."""
 
     name: str
     """What users write to choose it."""

@@ -3,7 +3,7 @@
 Z. Zhu, Y. Shi, P. Fan, C. Peng, K. B. Letaief, "ISFL: Federated Learning for Non-i.i.d. Data with Local Importance
 Sampling", IEEE Internet of Things Journal, 2024.
 
-To add a solver, write a file of this room that defines `SOLVER` and add its name to `FILES`.
+To add a solver, write a file of this package that defines `SOLVER` and add its name to `FILES`.
 """
 
 from __future__ import annotations

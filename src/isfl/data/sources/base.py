@@ -41,9 +41,7 @@ class DataSettings(Part):
         description="which samples are public: of those no client owns, equally many per class or at random (the "
         "paper's text); or at random from all training data, so that clients may own them too (the authors' code)",
     )
-    normalize: Normalize | None = Field(
-        None, description="means and deviations to normalise channels by; default: images are scaled to [-1, 1]"
-    )
+    normalize: Normalize | None = Field(None, description="without this table images are scaled to [-1, 1]")
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from isfl.theory.arrays import Array
 class GradientNorm(SamplingRule):
     """ISFedAvg: every sample by its gradient norm at the global model, refreshed each round.
 
-    `unbiased`, the loss of a sample drawn with probability `s_i` is weighted by `1 / (N s_i)`, so that the mean
-    gradient stays that of the local data, as Rizk et al. (2021) assume. The ISFL paper does not say so.
+    With `unbiased = true`, the loss of a sample drawn with probability `s_i` is weighted by `1 / (N s_i)`, so that the
+    mean gradient stays that of the local data, as Rizk et al. (2021) assume. The ISFL paper does not say so.
     """
 
     names: ClassVar[dict[str, dict[str, Any]]] = {"isfedavg": {}}

@@ -14,8 +14,8 @@ from isfl.theory.arrays import Array
 class TargetShares(SamplingRule):
     """`p_j`-IS: the target shares, restricted to the classes the client holds.
 
-    Not `normalised`, the weight `p_i` is given to every sample without dividing by the client's own share: `q_i` is
-    then proportional to `p^k_i p_i`, which for a balanced target is the local mix.
+    With `normalised = false`, every sample gets the weight `p_i`, not divided by the client's own share; `q_i` is then
+    proportional to `p^k_i p_i`, which for a balanced target is the local mix.
     """
 
     names: ClassVar[dict[str, dict[str, Any]]] = {"pj-is": {}, "pj-unnormalised": {"normalised": False}}

@@ -23,9 +23,9 @@ class SecureAggregation(Part):
         0.6,
         gt=0.5,
         le=1,
-        description="share of a client and its neighbours that must stay until the end of a round, so that the masks "
-        "of this client can be removed; as many can reveal its update together with the server, and fewer if all its "
-        "other neighbours are lost",
+        description="share of a client and its neighbours that must stay until the end of a round; with fewer, the "
+        "masks of this client cannot be removed. The same number of clients, colluding with the server, can reveal its "
+        "update; fewer suffice if all its other neighbours are lost",
     )
     neighbours: int | None = Field(
         None, ge=2, description="clients with which each client shares masks, an even number; none: with all others"
