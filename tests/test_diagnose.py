@@ -27,6 +27,7 @@ from isfl.diagnose.text import five_lines, next_step
 from isfl.errors import UserError
 from isfl.experiment.compare import comparison_cells, variant_from
 from isfl.experiment.demo import demo_config
+from isfl.federation.targets import EstimatedTarget, GlobalTarget
 from isfl.problem.config import config_from
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import leading, skew_drivers
@@ -128,6 +129,15 @@ def test_the_target_is_the_target_of_a_run() -> None:
     assert diagnose(even, Question()).advice.reason == "even"
     balanced = question_from(ROOT / "examples/counts.csv", Options(target="uniform"))[1].target
     assert diagnose(even, Question(target=balanced)).draws["fedavg"].distance == pytest.approx(2 * 0.3**2)
+
+
+def test_a_target_estimated_from_the_clients_seen_is_that_of_all_clients() -> None:
+    rows = counted([[80, 20], [5, 95]])
+    estimated, known = (
+        plain(diagnose(rows, Question(target=target))) for target in (EstimatedTarget(), GlobalTarget())
+    )
+    assert estimated.pop("target") == {"kind": "estimated", "cap": None} and known.pop("target")
+    assert estimated == known
 
 
 @pytest.mark.parametrize(
