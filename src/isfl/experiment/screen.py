@@ -111,6 +111,6 @@ def accuracies(lines: Lines, rounds: int) -> tuple[float, float]:
 
 
 def stopped_at(cell: Cell) -> int | None:
-    """Return the stage that a run was stopped at; None while it is between two."""
+    """Return the stage that a run is at the end of, stopped there or passing; None while it is between two."""
     rounds = len(cell.lines)
     return rounds if rounds in STAGES else None
