@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.machine import commit, machine
 from benchmarks.run import report, write
 
-from campaigns.run import results, today
+from campaigns.run import check_names, one_try, results, today
 from campaigns.targets import TARGETS, Target
 from campaigns.verdicts import chance_of
 from isfl.errors import UserError
@@ -64,13 +64,14 @@ def main(arguments: Sequence[str] | None = None, targets: Mapping[str, Target] =
     parser.add_argument("--out", type=Path, help="where fuzz.json goes")
     given = parser.parse_args(arguments)
     if given.repeat:
-        name, _, number = given.repeat.partition("/")
+        name, number = one_try(parser, given.repeat, targets)
         with tempfile.TemporaryDirectory(prefix="isfl-fuzz-") as scratch:
-            targets[name].give(chance_of(given.seed, name, int(number)), Path(scratch))
+            targets[name].give(chance_of(given.seed, name, number), Path(scratch))
         return 0
+    names = given.only.split(",") if given.only else list(targets)
+    check_names(parser, "--only", names, targets)
     where = {"machine": machine(), "commit": commit(), "date": today()}
     began, rows, missed = time.monotonic(), [], list[str]()
-    names = given.only.split(",") if given.only else list(targets)
     for name in names:
         count = targets[name].inputs // (10 if given.quick else 1)
         end = began + 60 * given.minutes

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import Popen
@@ -34,10 +34,10 @@ def main(arguments: Sequence[str] | None = None, groups: Mapping[str, tuple[str,
     parser.add_argument("--out", type=Path, help=f"where GROUP.json goes (default: {RESULTS}; quick: {QUICK_RESULTS})")
     given = parser.parse_args(arguments)
     if given.repeat:
-        return _repeat(given.repeat, given.seed, groups)
+        every = {name: kind for _, group in groups.values() for name, kind in group.items()}
+        return _repeat(*one_try(parser, given.repeat, every), given.seed, every)
     names = given.only.split(",") if given.only else [name for name in groups if not (given.quick and name == SLOW)]
-    if unknown := [name for name in names if name not in groups]:
-        parser.error(f"--only: there is no group {unknown[0]!r}; choose from {', '.join(groups)}")
+    check_names(parser, "--only", names, groups)
     beside, bad = None, 0
     if SLOW in names and len(names) > 1:
         beside = Popen([sys.executable, "-m", "campaigns.run", *_only(SLOW, given)], cwd=ROOT)
@@ -57,6 +57,22 @@ def main(arguments: Sequence[str] | None = None, groups: Mapping[str, tuple[str,
     finally:
         bad += beside.wait() if beside is not None else 0
     return 1 if bad else 0
+
+
+def check_names(parser: argparse.ArgumentParser, option: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option with a name that is not known."""
+    choices = list(known)
+    if unknown := [name for name in names if name not in choices]:
+        parser.error(f"{option}: there is no {unknown[0]!r}; choose from {', '.join(choices)}")
+
+
+def one_try(parser: argparse.ArgumentParser, text: str, known: Iterable[str]) -> tuple[str, int]:
+    """Parse the NAME/NUMBER of `--repeat`."""
+    name, _, number = text.partition("/")
+    check_names(parser, "--repeat", [name], known)
+    if not number.isdecimal():
+        parser.error(f"--repeat {text}: write the number of a try, such as {name}/0")
+    return name, int(number)
 
 
 SLOW = "deployed"
@@ -142,11 +158,9 @@ def attempt(key: str, kind: Kind, number: int, seed: int, scratch: Path) -> Judg
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _repeat(which: str, seed: int, groups: Mapping[str, tuple[str, Group]]) -> int:
-    key, _, number = which.partition("/")
-    kinds = {name: kind for _, group in groups.values() for name, kind in group.items()}
+def _repeat(key: str, number: int, seed: int, kinds: Group) -> int:
     with tempfile.TemporaryDirectory(prefix="isfl-campaign-") as scratch:
-        one = attempt(key, kinds[key], int(number), seed, Path(scratch))
+        one = attempt(key, kinds[key], number, seed, Path(scratch))
     print(f"{one.verdict.value}: {one.what}")
     return 0 if one.verdict in GOOD else 1
 

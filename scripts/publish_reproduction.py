@@ -98,8 +98,8 @@ def publish(run: Path, commit: str, name: str | None = None, made_by: str | None
     provenance = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
     for cell in shown:
         place, rounds = str(cell.out.relative_to(run)), len(cell.lines)
-        if place in provenance and len(read_lines(results / place / layout.METRICS)) == rounds:
-            continue
+        if place in provenance and len(read_lines(results / place / layout.METRICS)) >= rounds:
+            continue  # more rounds are published of a screen that was started again from its first round
         if len(read_lines(cell.out / layout.PROBABILITIES)) < rounds:
             continue  # its last line is being written
         (results / place).mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from isfl.cli import INTERRUPTED
 from isfl.errors import UserError
 from isfl.experiment.cells import planned_cells
 from isfl.experiment.paper_setting import setting_named
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("error: interrupted; the same command continues", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

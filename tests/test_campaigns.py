@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from benchmarks.machine import ROOT
@@ -205,6 +206,24 @@ def test_deployed_runs_are_killed_beside_the_others_and_their_result_counts(
     assert started[0] == ["--only", "deployed", "--out", str(tmp_path)]
     assert started[1] == ["--only", "deployed", "--seed", "3", "--minutes", "2.0", "--out", str(tmp_path)]
     assert not (tmp_path / "deployed.json").exists()
+
+
+@pytest.mark.parametrize(("campaign", "known"), [(run, next(iter(LOCAL))), (fuzz, next(iter(TARGETS)))])
+@pytest.mark.parametrize(
+    ("option", "given", "told"),
+    [
+        ("--only", "none", "--only: there is no 'none'; choose from "),
+        ("--repeat", "none/1", "--repeat: there is no 'none'; choose from "),
+        ("--repeat", "{}", "--repeat {}: write the number of a try, such as {}/0"),
+    ],
+)
+def test_a_name_that_is_not_known_is_one_line_and_exit_code_2(
+    campaign: ModuleType, known: str, option: str, given: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        campaign.main([option, given.format(known)])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
+    assert told.format(known, known) in line
 
 
 # ---------------------------------------------------------------- faults that did not take place

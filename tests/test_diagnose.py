@@ -27,6 +27,7 @@ from isfl.diagnose.text import five_lines, next_step
 from isfl.errors import UserError
 from isfl.experiment.compare import comparison_cells, variant_from
 from isfl.experiment.demo import demo_config
+from isfl.federation.targets import EstimatedTarget, GlobalTarget, UniformTarget
 from isfl.problem.config import config_from
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import leading, skew_drivers
@@ -130,6 +131,15 @@ def test_the_target_is_the_target_of_a_run() -> None:
     assert diagnose(even, Question(target=balanced)).draws["fedavg"].distance == pytest.approx(2 * 0.3**2)
 
 
+def test_a_target_estimated_from_the_clients_seen_is_that_of_all_clients() -> None:
+    rows = counted([[80, 20], [5, 95]])
+    estimated, known = (
+        plain(diagnose(rows, Question(target=target))) for target in (EstimatedTarget(), GlobalTarget())
+    )
+    assert estimated.pop("target") == {"kind": "estimated", "cap": None} and known.pop("target")
+    assert estimated == known
+
+
 @pytest.mark.parametrize(
     ("distance", "chance", "reached", "verdict", "reason", "first"),
     [
@@ -153,7 +163,7 @@ def test_advice(
         Measured(f"s{skew}", skew, gain, 1, "here") for skew, gain in ((0.1, 0.5), (0.12, 0.9), (0.3, 8.0), (0.4, 9.0))
     ]
     monkeypatch.setattr(evidence, "measured", lambda: [*known, Measured("s", 0.08, 0.2, 1, "here")])
-    given = advise(distance=distance, chance=chance, reached=reached)
+    given = advise(distance=distance, chance=chance, reached=reached, skew=distance - chance)
     assert (given.verdict, given.reason, given.first) == (verdict, reason, first)
 
 
@@ -170,6 +180,13 @@ def test_the_expected_gain_is_the_mean_over_the_settings_of_most_similar_skew() 
     assert left_out_error(twice) == pytest.approx(np.mean([4.0, 4.667 - 2.0, 4.5, 5.5]), abs=1e-3), "not by its twin"
 
 
+def test_the_expected_gain_follows_from_the_skew_between_clients_whatever_the_target() -> None:
+    """Gains were measured at the skew of clients against each other; these have none, but are far from balance."""
+    found = diagnose(counted([[900, 100]] * 3), Question(target=UniformTarget())).advice
+    assert found.expected == expected_gain(0.0)
+    assert found.reason != "even", "the distance to the target still decides whether a trial is worth it"
+
+
 def test_the_measured_gains_are_those_of_the_results() -> None:
     script = module_at(ROOT / "scripts/write_measured_gains.py")
     assert script.text() == (ROOT / "src/isfl/diagnose/measured.json").read_text(encoding="utf-8")
@@ -184,7 +201,7 @@ def test_the_advised_target_floor_is_ahead_of_plain_isfl_on_every_seed() -> None
 
 
 def test_advice_is_valid_configuration() -> None:
-    strong = advise(distance=0.36, chance=0.0, reached=0.0)
+    strong = advise(distance=0.36, chance=0.0, reached=0.0, skew=0.36)
     assert strong.first == "calibrated"
     for line in (strong.first_line, strong.isfl_line):
         config_from(tomllib.loads(line), "advice")

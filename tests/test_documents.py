@@ -163,6 +163,21 @@ def test_other_seeds_join_what_is_published_and_other_cells_are_left_out(reprodu
     assert "standard deviation of up to 2 seeds" in page.read_text()
 
 
+def test_a_run_that_was_started_again_replaces_what_is_published_only_once_it_is_as_long(
+    reproduced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = module_at(ROOT / "scripts/publish_reproduction.py")
+    page = emptied(tmp_path, "fig-q-smoke-text-K=5")
+    results = script.publish(reproduced, "abc", root=tmp_path)
+    before = {file: file.read_bytes() for file in [page, *results.rglob("*.*")] if file.is_file()}
+    again = Path(shutil.copytree(reproduced, tmp_path / "again"))
+    for metrics in again.rglob("metrics.jsonl"):
+        metrics.write_text(metrics.read_text().splitlines(keepends=True)[0])
+    monkeypatch.setattr(script, "is_shown", lambda title, cell: True)  # as runs of a screen are at the end of a stage
+    script.publish(again, "def", root=tmp_path)
+    assert {file: file.read_bytes() for file in before} == before
+
+
 def test_cells_of_an_earlier_version_are_the_same_setting_if_only_new_defaults_differ(
     reproduced: Path, tmp_path: Path
 ) -> None:

@@ -11,12 +11,14 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Message
 
+from isfl.data.population import Population
 from isfl.engines.flower.client import Evaluation
 from isfl.engines.flower.engine import FlowerEngine
 from isfl.engines.flower.node import Node
 from isfl.engines.flower.wire import NUMBERS, decode, encode
 from isfl.errors import UserError
 from isfl.federation import run_round
+from isfl.federation.round import training_task
 from isfl.federation.values import ClientProfile, ClientUpdate, RenewalReport, TrainTask
 from isfl.problem.problem import prepare
 from tests.grids import (
@@ -144,6 +146,18 @@ def test_private_clients_send_nothing_about_their_labels(scheme: Any, answers: i
     assert not any("rho" in text or "probabilities" in text for text in texts)
     models_down = [c for way, c in grid.wire if way == "down" and "model" in c]
     assert len(models_down) == 3 * 3 * answers and not any("public" in c for _, c in grid.wire)
+
+
+def test_a_simulation_looks_at_class_counts_without_a_copy_of_the_clients_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of("uniform-is")
+    engine = engine_of(config, federation_of(tmp_path), tmp_path)
+    state, _ = rounds(config, engine, 1)
+    mixes = [data.class_counts / len(data) for data in engine.problem.clients]
+    monkeypatch.setattr(Population, "__getitem__", None)
+    seen = engine.observe([training_task(state, k, None) for k in range(3)])
+    np.testing.assert_array_equal([seen[k].shares for k in range(3)], mixes)
 
 
 def test_clients_send_their_class_counts_once(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from isfl.data.splits.base import Pool
+from isfl.engines.local.worker_pool import Handler
 from isfl.experiment import screen as halving
 from isfl.experiment.cells import Cell
 from isfl.experiment.policy import CANDIDATES, EXPERIMENTS, PARTS, ROWS
@@ -96,7 +98,7 @@ def test_a_screen_halves_the_candidates_and_continues_runs_to_the_same_bits(
     """Runs that were stopped after a stage and continued equal a run without a stop."""
     monkeypatch.setattr(halving, "MARGIN", 0.0)
     monkeypatch.setattr(halving, "WINDOW", 1)
-    monkeypatch.setattr(halving, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(halving, "WorkerPool", Here)
     labels = ("fedavg", "t-0.5", "shrunk-50", "bv-3", "decaying")
 
     def cells(out: Path) -> list[Cell]:
@@ -121,26 +123,30 @@ def test_a_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: --scale tiny: choose one of smoke, quick, half, paper\n"
 
 
+def test_ctrl_c_is_one_line_and_not_the_end_of_a_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pressed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(halving, "run_or_resume", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        halving.advance(Config().model_dump_json(), str(tmp_path), 4)
+    monkeypatch.setattr(SCREEN, "screen", pressed)
+    with pytest.raises(SystemExit, match="130"):
+        SCREEN.main([str(tmp_path), "--scale", "smoke"])
+    assert capsys.readouterr().err == "error: interrupted; the same command continues\n"
+
+
 class Here:
     """Runs in this process what would run in others."""
 
-    def __init__(self, *arguments: object, **options: object) -> None:
-        pass
+    def __init__(self, size: int, build: Callable[[int], Handler]) -> None:
+        self.handler = build(0)
 
-    def __enter__(self) -> Here:
-        return self
+    def run(self, jobs: Sequence[tuple[object, ...]]) -> Iterator[object]:
+        for job in jobs:
+            yield self.handler(*job)
 
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def submit(self, function: object, *arguments: object) -> Done:
-        assert callable(function)
-        function(*arguments)
-        return Done()
-
-
-class Done:
-    """Work that is done."""
-
-    def result(self) -> None:
+    def close(self) -> None:
         pass

@@ -121,6 +121,14 @@ def test_the_noise_has_the_standard_deviation_that_the_accountant_assumes(at: st
     assert abs(float(found["a"].mean())) < 0.02 * expected
 
 
+@pytest.mark.parametrize("real", [False, True])
+def test_a_parameter_without_dimensions_is_noised_as_any_other(real: bool) -> None:
+    current, privacy, noise = {"t": torch.tensor(1.0)}, Privacy(clip=0.5, noise=3.0), privacy_noise(0, 1, real=real)
+    at_server = noised_mean(current, [update(0, current)], privacy, 1, noise).model
+    for found in (at_server, noised_update(current, current, privacy, noise)):
+        assert found["t"].shape == () and found["t"] != 1
+
+
 def test_noise_is_repeated_in_a_simulation_and_never_for_real_clients() -> None:
     def drawn(round: int, client: int, real: bool) -> float:
         return float(privacy_noise(7, round, client, real=real).standard_normal(1)[0])

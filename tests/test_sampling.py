@@ -17,7 +17,7 @@ from isfl.federation.sampling_rules import LocalData, SamplingRule, Stream
 from isfl.federation.sampling_rules import gradient_norm as gradient_norm_module
 from isfl.federation.scheme import Scheme
 from isfl.federation.training import epoch_size
-from isfl.sampling import Indices, draw_evenly
+from isfl.sampling import Indices, draw_by_class, draw_evenly
 from isfl.theory.arrays import Array
 
 LABELS = np.repeat([0, 1, 3], [50, 7, 20])
@@ -95,6 +95,13 @@ def test_draws_are_a_function_of_seed_round_client_and_epoch() -> None:
 
 def test_an_epoch_has_the_floor_of_the_sampling_ratio_and_never_nothing() -> None:
     assert [epoch_size(n, ratio) for n, ratio in ((1000, 1.0), (999, 0.1), (3, 0.1))] == [1000, 99, 1]
+
+
+def test_no_epochs_or_epochs_without_draws_are_empty() -> None:
+    generator = np.random.default_rng(0)
+    assert draw_evenly(LABELS, Q, 5, 0, generator) == []
+    for drawn in (*draw_evenly(LABELS, Q, 0, 2, generator), draw_by_class(LABELS, Q, 0, generator)):
+        assert drawn.shape == (0,) and LABELS[drawn].size == 0, "they are indices"
 
 
 @settings(max_examples=50, deadline=None)

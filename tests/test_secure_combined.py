@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isfl.errors import UserError
-from isfl.federation import FederationState, Settings, start
+from isfl.federation import FederationState, Settings, run_round, start
 from tests.masking import COUNTS, secured
 from tests.worlds import engine_of, federate, same_bits
 
@@ -40,6 +40,23 @@ def test_a_deadline_that_too_few_meet_aggregates_nothing_and_names_those_in_time
         in_time = set(report.participants) - set(report.late)
         assert len(in_time) < 3 and report.refused.keys() == in_time
         assert all("are too few" in reason for reason in report.refused.values())
+
+
+@pytest.mark.parametrize("scheme", ["tempered", "moon"])
+def test_secrets_of_late_clients_are_forgotten_in_the_next_round_also_if_they_are_not_chosen_again(scheme: str) -> None:
+    """The last models that MOON's clients remember stay."""
+    settings = secured(scheme, training={"rounds": 4, "participation": 0.3}, stragglers=SLOW)
+    engine = engine_of(settings, COUNTS * 2)
+    state, lost, asked = start(settings, engine), set[int](), set[int]()
+    for _ in range(settings.training.rounds):
+        state, report = run_round(state, settings, engine)
+        secrets = {k: stored.small.secret.round for k, stored in engine.client_states.items()}
+        assert {k for k, round in secrets.items() if round is not None} == set(report.late)
+        assert {round for round in secrets.values() if round is not None} <= {report.round}
+        lost |= set(report.late)
+        asked |= set(report.participants)
+    assert lost - set(report.participants), "some were lost and not chosen again"
+    assert engine.client_states.keys() == (asked if scheme == "moon" else set(report.late))
 
 
 def test_clients_are_masked_in_the_round_in_which_they_are_first_seen() -> None:

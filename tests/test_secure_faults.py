@@ -131,6 +131,14 @@ def flat(answer: Any) -> list[Any]:
     return [swapped(answer, clients=answer.table["clients"].reshape(1, -1))]
 
 
+def rows_of_nobody(answer: Any) -> list[Any]:
+    return [swapped(answer, clients=answer.table["clients"][:0])]
+
+
+def a_number_of_nobody(answer: Any) -> list[Any]:
+    return [swapped(answer, clients=answer.table["clients"][:0], rows=torch.tensor(0, dtype=torch.uint8))]
+
+
 def unknown_table(answer: Any) -> list[Any]:
     return [replace(answer, table={"model": torch.zeros(3)})]
 
@@ -160,7 +168,18 @@ def low_order(answer: Any) -> list[Any]:
     return [swapped(answer, rows=torch.zeros_like(answer.table["rows"]))]
 
 
-FORMS = [wrong_width, wrong_type, flat, unknown_table, nothing_in_it, other_client, negative_client, twice]
+FORMS = [
+    wrong_width,
+    wrong_type,
+    flat,
+    rows_of_nobody,
+    a_number_of_nobody,
+    unknown_table,
+    nothing_in_it,
+    other_client,
+    negative_client,
+    twice,
+]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,15 @@ def test_among_policies_within_one_standard_error_cost_decides_then_simplicity(t
     assert chosen is not None and chosen.label == "shrunk-50", "no calibration to set"
 
 
+def test_a_policy_without_a_common_seed_is_not_level_with_the_best(tmp_path: Path) -> None:
+    best = [cell(tmp_path, setting, "bv-10", 0, [0.5], sampling=1) for setting in SETTINGS]
+    cheaper = [cell(tmp_path, setting, "t-0.5", 1, [0.1]) for setting in SETTINGS]
+    rows = standings([*best, *cheaper])
+    assert [(row.label, row.against_best, row.level) for row in rows] == [("bv-10", None, True), ("t-0.5", None, False)]
+    chosen = winner(rows)
+    assert chosen is not None and chosen.label == "bv-10"
+
+
 def test_the_text_has_all_settings_together_and_each_one(tmp_path: Path) -> None:
     cells = [*flat(tmp_path, "t-0.5", (0.5, 0.5)), *flat(tmp_path, "fedavg", (0.3, 0.4))]
     text = markdown({"title": "policy-choose"}, cells, cells, [])

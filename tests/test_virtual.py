@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from isfl import layout
+from isfl.data import Dataset
+from isfl.data.sources import Source
 from isfl.data.splits import Pool, partition
 from isfl.data.splits.virtual import VirtualPopulation, VirtualSplit
 from isfl.errors import UserError
@@ -18,7 +21,8 @@ from isfl.experiment.run import LocalHost, run
 from isfl.federation.participation import evaluators, participants
 from isfl.lines import read_lines
 from isfl.problem.config import Config, config_from
-from isfl.problem.problem import prepare
+from isfl.problem.given import Given
+from isfl.problem.problem import prepare, shared_out
 from isfl.report.clients import by_client
 from isfl.report.reading import read_run
 from isfl.theory.skew import skew_card
@@ -86,6 +90,15 @@ def test_a_class_without_enough_samples_is_named(labels: Any, classes: int, each
     with pytest.raises(UserError, match=r"\Asplit\.samples_per_client = 5: [^\n]*\Z") as refused:
         VirtualSplit(clients=3, samples_per_client=each).assign(Pool(labels, len(labels), 0, classes))
     assert named in str(refused.value) and "lower split.samples_per_client" in str(refused.value)
+
+
+def test_a_diagnosis_and_a_run_refuse_data_without_its_last_class_alike() -> None:
+    train = Dataset(torch.zeros(300, 4), torch.arange(300) % 3, num_classes=4)
+    source, config = Source(train, train, ("a", "b", "c", "d")), config_of(10)
+    with pytest.raises(UserError, match="class 3 has 0 samples beside the public set"):
+        prepare(config, Given(source, read_from=config.data))
+    with pytest.raises(UserError, match="class 3 has 0 samples beside the public set"):
+        shared_out(config, source)
 
 
 def test_more_clients_in_a_round_than_there_are_is_refused() -> None:

@@ -109,9 +109,9 @@ def draw_evenly(
     y, q = _checked(labels, probabilities)
     ends = np.cumsum(q)
     ends = count * (ends / ends[-1])
-    places = np.stack([np.diff(np.floor(ends + generator.random()), prepend=0.0) for _ in range(epochs)])
-    places = places.astype(np.int64)
-    drawn: list[list[Indices]] = [[] for _ in range(epochs)]
+    rows = [np.diff(np.floor(ends + generator.random()), prepend=0.0) for _ in range(epochs)]
+    places = np.array(rows).reshape(epochs, len(q)).astype(np.int64)
+    drawn: list[list[Indices]] = [[np.zeros(0, dtype=np.int64)] for _ in range(epochs)]
     for label in np.flatnonzero(places.any(axis=0)):
         members, needed = np.flatnonzero(y == label), places[:, label]
         turns = -(-int(needed.sum()) // len(members))

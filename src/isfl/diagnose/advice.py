@@ -1,4 +1,4 @@
-"""Should I bother? The answer as a pure function of three distances, with the reason for every threshold.
+"""Should I bother? The answer as a pure function of four distances, with the reason for every threshold.
 
 None of them depends on Lipschitz values: their gain is theoretical, and on five seeds of the demo's setting
 (`results/variants`) sampling by the target alone (`pj-is`) was ahead of plain ISFL.
@@ -46,7 +46,7 @@ class Advice:
         return f'scheme = {{name = "isfl", sampling = {{floor = {FLOOR}, target_floor = {TARGET_FLOOR}}}}}'
 
 
-def advise(*, distance: float, chance: float, reached: float) -> Advice:
+def advise(*, distance: float, chance: float, reached: float, skew: float) -> Advice:
     """Decide whether sampling by class is worth a trial.
 
     Parameters
@@ -54,9 +54,10 @@ def advise(*, distance: float, chance: float, reached: float) -> Advice:
     distance : `sum_k pi_k ||p - p^k||^2`, from the local label mixes to the target.
     chance : the part of it that a random split of the same samples would leave on average.
     reached : the same distance when every client samples by the target among the classes it holds.
+    skew : the distance between clients, as `skew_beyond_chance` returns it; gains were measured by it.
     """
     beyond_chance = distance - chance
-    expected = expected_gain(beyond_chance)
+    expected = expected_gain(skew)
     if beyond_chance < LITTLE:
         return Advice("no", "even", "fedavg", expected)
     if beyond_chance - reached < LITTLE:

@@ -8,6 +8,7 @@ import numpy as np
 
 from isfl.data.counts import ClassCounts
 from isfl.diagnose.advice import FLOOR, TARGET_FLOOR, Advice, advise
+from isfl.diagnose.evidence import skew_beyond_chance
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.scheme import Scheme
 from isfl.federation.targets import GlobalTarget, Target
@@ -102,6 +103,7 @@ def diagnose(federation: ClassCounts, question: Question) -> Diagnosis:
             distance=draws["fedavg"].distance,
             chance=drivers.chance,
             reached=draws["pj-is"].distance,
+            skew=skew_beyond_chance(counts),
         ),
     )
 

@@ -9,13 +9,12 @@ Which candidates go on follows from the run directories alone, so a screen that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
+from isfl.engines.local.worker_pool import Handler, WorkerPool
 from isfl.experiment import columns
 from isfl.experiment.cells import Cell, run_or_resume
 from isfl.experiment.columns import Lines
@@ -53,14 +52,17 @@ class Stage:
 def screen(cells: Sequence[Cell], jobs: int, stages: Sequence[int] = STAGES) -> Iterator[Stage]:
     """Run the screen, `jobs` runs at a time; yield every stage when it is complete."""
     for number, rounds in enumerate(stages):
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            work = [
-                pool.submit(advance, cell.config.model_dump_json(), str(cell.out), rounds)
-                for cell in _running(cells, completed(cells, stages[:number]))
-                if len(cell.lines) < rounds
-            ]
-            for each in work:
-                each.result()
+        work = [
+            (cell.config.model_dump_json(), str(cell.out), rounds)
+            for cell in _running(cells, completed(cells, stages[:number]))
+            if len(cell.lines) < rounds
+        ]
+        pool = WorkerPool(min(jobs, len(work)), _advancing)
+        try:
+            for _ in pool.run(work):
+                pass
+        finally:
+            pool.close()
         yield completed(cells, stages[: number + 1])[-1]
 
 
@@ -84,17 +86,25 @@ def _running(cells: Sequence[Cell], before: Sequence[Stage]) -> list[Cell]:
     return [cell for cell in cells if cell.label in REFERENCES or cell.label in left]
 
 
+def _advancing(number: int) -> Handler:
+    return advance
+
+
+class _StageReachedError(Exception):
+    """Ends a run after the last round of a stage."""
+
+
 def advance(config: str, out: str, rounds: int) -> None:
     """Run a cell, or continue it, until it has completed this many rounds."""
     every = Config.model_validate_json(config).training.rounds
 
     def stop(line: dict[str, Any]) -> None:
         if line["round"] >= rounds < every:
-            raise KeyboardInterrupt
+            raise _StageReachedError
 
     try:
         run_or_resume(config, out, stop)
-    except KeyboardInterrupt:
+    except _StageReachedError:
         print(f"{out}: {rounds} rounds", flush=True)
 
 
@@ -111,6 +121,6 @@ def accuracies(lines: Lines, rounds: int) -> tuple[float, float]:
 
 
 def stopped_at(cell: Cell) -> int | None:
-    """Return the stage that a run was stopped at; None while it is between two."""
+    """Return the stage that a run is at the end of, stopped there or passing; None while it is between two."""
     rounds = len(cell.lines)
     return rounds if rounds in STAGES else None

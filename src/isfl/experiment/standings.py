@@ -31,19 +31,22 @@ class Standing:
     """Mean of D_S and D_G over the last five rounds, over seeds and settings."""
     by_setting: Mapping[str, float]
     against_fedavg: Paired | None
-    """Score minus FedAvg's with the same seeds; None for FedAvg itself."""
+    """Score minus FedAvg's with the same seeds; None for FedAvg itself, and without a common seed."""
     against_best: Paired | None
-    """Score minus that of the best candidate with the same seeds; None for that candidate itself."""
+    """Score minus that of the best candidate with the same seeds; None for that candidate itself, and without a common
+    seed."""
     extra_gradients: float
     """Gradient evaluations for sampling, in percent of those for training."""
     kilobytes: float
     """Bytes up and down per participant and round, in thousands."""
+    best: bool
+    """Whether it is the candidate with the highest score."""
 
     @property
     def level(self) -> bool:
-        """Whether it is within one standard error of the best candidate."""
+        """Whether it is known to be within one standard error of the best candidate."""
         pair = self.against_best
-        return pair is None or -pair.mean <= pair.spread / math.sqrt(pair.seeds)
+        return self.best or (pair is not None and -pair.mean <= pair.spread / math.sqrt(pair.seeds))
 
 
 def standings(cells: Sequence[Cell]) -> list[Standing]:
@@ -68,6 +71,7 @@ def standings(cells: Sequence[Cell]) -> list[Standing]:
             against_best=_pair(scores, label, best),
             extra_gradients=columns.extra_gradients(_all(runs[label])),
             kilobytes=float(np.mean([columns.bytes_per_participant(lines) for lines in _all(runs[label])])) / 1000,
+            best=label == best,
         )
         for label in ranked
     ]

@@ -115,7 +115,7 @@ def _with_noise(values: Weights, privacy: Privacy, noise: Noise) -> Weights:
     scale = privacy.noise * privacy.clip
 
     def drawn(value: Tensor) -> Tensor:
-        return torch.from_numpy(noise.standard_normal(tuple(value.shape)) * scale)
+        return torch.from_numpy(noise.standard_normal(value.numel()) * scale).reshape(value.shape)
 
     return {name: values[name] + drawn(values[name]) for name in sorted(values)}
 

@@ -63,7 +63,7 @@ class RoundReport:
     target_error: TargetError | None
     """Of a target that is estimated from the clients seen so far; None also while only one was."""
     participants: tuple[int, ...]
-    """The clients that were asked."""
+    """The clients that were chosen; those that could not be asked are in `refused`."""
     refused: Mapping[int, str]
     late: tuple[int, ...]
     """The clients that the round closed without (`[stragglers]`)."""

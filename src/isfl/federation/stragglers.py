@@ -26,6 +26,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from isfl.errors import UserError
+from isfl.federation.rounding import rounded_up
 from isfl.randomness import Purpose, generator
 from isfl.schema import Part
 
@@ -117,7 +118,7 @@ class Closing:
 def asked_count(stragglers: Stragglers | None, needed: int, clients: int) -> int:
     """Return how many clients a round asks that needs this many answers: never more than there are."""
     share = 0.0 if stragglers is None else stragglers.over_selection
-    return min(clients, math.ceil(needed * (1 + share) - 1e-9))  # 50 * 1.1 is a little more than 55
+    return min(clients, rounded_up(needed * (1 + share)))
 
 
 def arrivals(stragglers: Stragglers, seed: int, round: int, clients: Iterable[int]) -> dict[int, Arrival]:

@@ -193,7 +193,7 @@ class EstimatedTarget(Target):
     def client_shares(
         self, profiles: Sequence[ClientProfile], num_classes: int, num_clients: int | None = None
     ) -> Array:
-        return np.zeros((len(profiles), num_classes))  # `revised` has the shares, from all clients seen
+        return _global_shares(profiles, num_classes, self.cap)  # of these; `revised` has those of all clients seen
 
     def revised(self, shares: Array, counts: Array | None) -> Array:
         assert counts is not None, "the server has exact counts"

@@ -44,7 +44,11 @@ def _admit_answers(
     settings: Settings,
     facts: ModelFacts,
 ) -> Admission:
-    """Decide which answers can be aggregated, after hostile clients of a simulated attack have changed theirs."""
+    """Decide which answers can be aggregated, after hostile clients of a simulated attack have changed theirs.
+
+    Those confer whose updates would be aggregated without the attack. If what one of them sends is refused, the round
+    waits for a later client instead; if that one is hostile too, it sends what it trained.
+    """
     needed = participant_count(settings, state.num_clients)
     admission = close_round(admit(tasks, answers, state, settings, facts), arrived, needed, settings)
     sent = attacked(settings.attack, settings.seed, admission.admitted, state.model, facts.parameters)

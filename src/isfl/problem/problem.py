@@ -90,8 +90,16 @@ def settled(config: Config, source: Source) -> Config:
 
 def shared_out(config: Config, source: Source) -> Partition:
     """Return which samples of the training data each client has, and which are public."""
-    settings, labels = config.data, source.train.labels.numpy()
-    return partition(config.split, labels, settings.public, config.seed, settings.public_from, source.bounds)
+    settings, train = config.data, source.train
+    return partition(
+        config.split,
+        train.labels.numpy(),
+        settings.public,
+        config.seed,
+        settings.public_from,
+        source.bounds,
+        train.num_classes,
+    )
 
 
 def model_for(config: Config, source: Source, given: Given = NOTHING) -> nn.Module:

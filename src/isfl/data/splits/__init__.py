@@ -13,7 +13,7 @@ import numpy as np
 from isfl.data.dataset import Dataset
 from isfl.data.population import Population
 from isfl.data.public_set import Origin, public_set
-from isfl.data.splits.base import Pool, Split, stored
+from isfl.data.splits.base import Pool, Split, pool_of, stored
 from isfl.errors import UserError
 from isfl.sampling import Indices
 from isfl.schema import choices_in, default_choice, one_of
@@ -51,17 +51,18 @@ def partition(
     seed: int,
     public_from: Origin = "unused",
     bounds: np.ndarray | None = None,
+    classes: int = 0,
 ) -> Partition:
     """Choose `public` samples for the public set, then divide the training data among the clients.
 
     With `public_from = "unused"` no client gets a public sample; with `"all"` clients may get them too. If the data
-    comes with clients, they have the rows between `bounds`.
+    comes with clients, they have the rows between `bounds`. `classes` is their number, if it is more than the labels
+    show.
     """
     chosen, available = _reserved(labels, public, seed, public_from)
     if bounds is not None:
         return Partition(_between(bounds, available), chosen)
-    clients = split.assign(Pool(labels[available], len(labels), seed))
-    return Partition(tuple(available[np.sort(indices)] for indices in clients), chosen)
+    return Partition(tuple(split.rows(pool_of(labels, available, seed, classes), available)), chosen)
 
 
 def population(

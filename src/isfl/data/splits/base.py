@@ -49,17 +49,21 @@ class Split(Part):
 
     def population(self, train: Dataset, available: Indices, seed: int) -> Population:
         """Return the clients' data, from the training samples at `available`."""
-        clients = [available[np.sort(positions)] for positions in self.assign(pool_of(train, available, seed))]
+        clients = self.rows(pool_of(train.labels.numpy(), available, seed, train.num_classes), available)
         return self.transformed(stored(train, clients), seed)
+
+    def rows(self, pool: Pool, available: Indices) -> list[Indices]:
+        """Return, for each client, the rows of the training data that it gets; the pool has those at `available`."""
+        return [available[np.sort(positions)] for positions in self.assign(pool)]
 
     def transformed(self, clients: StoredPopulation, seed: int) -> StoredPopulation:
         """Return the clients' data as they see it; most splits leave it unchanged."""
         return clients
 
 
-def pool_of(train: Dataset, available: Indices, seed: int) -> Pool:
-    """Return the pool that consists of these training samples."""
-    return Pool(train.labels.numpy()[available], len(train), seed, train.num_classes)
+def pool_of(labels: np.ndarray, available: Indices, seed: int, classes: int) -> Pool:
+    """Return the pool that consists of the training samples at `available`; `labels` are those of all."""
+    return Pool(labels[available], len(labels), seed, classes)
 
 
 def stored(train: Dataset, clients: Sequence[Indices]) -> StoredPopulation:

@@ -46,7 +46,7 @@ class VirtualSplit(Split):
         return [views.of(client) for client in range(self.clients)]
 
     def population(self, train: Dataset, available: Indices, seed: int) -> Population:
-        views = Views(self, pool_of(train, available, seed))
+        views = Views(self, pool_of(train.labels.numpy(), available, seed, train.num_classes))
         return VirtualPopulation(self.clients, train.subset(available), views)
 
 

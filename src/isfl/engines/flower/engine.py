@@ -198,7 +198,7 @@ class FlowerEngine:
             if self.connection.simulated is not None:
                 node = simulated_node(task.client, self.connection.simulated)
                 memory = recall(node, self.connection.run, self._round)
-                counts = self.problem.clients[task.client].class_counts.astype(np.float64)
+                counts = self.problem.clients.class_counts(task.client).astype(np.float64)
             unknown = self.config.scheme.sampling.from_local_model and memory.probabilities is None
             if counts is not None and self._may_be_seen and not unknown:
                 seen[task.client] = observe_client(task, counts, self.config, memory)

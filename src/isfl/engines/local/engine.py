@@ -24,6 +24,7 @@ from isfl.federation.client_state import StoredState, recall
 from isfl.federation.evaluation import ClassScores, Score, score
 from isfl.federation.preparation import prepared
 from isfl.federation.secure.client import answer_phase
+from isfl.federation.secure.tables import Phase
 from isfl.federation.settings import Settings
 from isfl.federation.values import (
     ClientMemory,
@@ -34,6 +35,7 @@ from isfl.federation.values import (
     Refusal,
     RenewalReport,
     RenewTask,
+    RoundSecret,
     SecureAnswer,
     SecureTask,
     TrainTask,
@@ -157,6 +159,8 @@ class LocalEngine:
 
     def exchange(self, tasks: Sequence[SecureTask]) -> Sequence[SecureAnswer | Refusal]:
         answers: list[SecureAnswer | Refusal] = []
+        if tasks and tasks[0].phase == Phase.KEYS:
+            self._forget_secrets_before(tasks[0].round)
         for task in tasks:
             remembered = self.client_states.get(task.client, StoredState())
             try:
@@ -191,6 +195,12 @@ class LocalEngine:
             self.client_states[client] = remembered
         if self._temporary and before is not None and before != remembered.file:
             (self.server.worker.directory / before).unlink(missing_ok=True)
+
+    def _forget_secrets_before(self, round: int) -> None:
+        """Let clients that were lost in an earlier round forget its secrets, also those that are not chosen again."""
+        for client, stored in list(self.client_states.items()):
+            if stored.small.secret.round is not None and stored.small.secret.round < round:
+                self._remember(client, replace(stored, small=replace(stored.small, secret=RoundSecret())))
 
     def _scratch(self) -> Path:
         """Return a new directory that is removed with the engine."""

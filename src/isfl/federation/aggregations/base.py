@@ -106,8 +106,3 @@ class WeightedMean(Aggregation):
         for value, weight in zip(values, weights, strict=True):
             total += value.double() * float(weight)
         return total
-
-
-def share_of(share: float, clients: int) -> int:
-    """Return a share of the clients as a number, rounded up; rounding of floats does not count."""
-    return int(np.ceil(share * clients - 1e-9))

@@ -9,9 +9,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from isfl.federation.aggregations.base import Screened, WeightedMean, share_of
+from isfl.federation.aggregations.base import Screened, WeightedMean
 from isfl.federation.distances import pairwise_squares
 from isfl.federation.interface import Server
+from isfl.federation.rounding import rounded_up
 from isfl.federation.values import ClientUpdate, Weights
 from isfl.theory.arrays import Array
 
@@ -29,7 +30,7 @@ class MultiKrum(WeightedMean):
 
     def screen(self, current: Weights, updates: Sequence[ClientUpdate], server: Server) -> Screened:
         clients = len(updates)
-        left = max(0, min(share_of(self.hostile, clients), (clients - 3) // 2))
+        left = max(0, min(rounded_up(self.hostile * clients), (clients - 3) // 2))
         if not left:
             return Screened(updates)
         scores = krum_scores(pairwise_squares(updates, current, server.facts.parameters), clients - left - 2)

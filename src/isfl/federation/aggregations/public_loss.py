@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from isfl.federation.aggregations.base import Screened, WeightedMean, share_of
+from isfl.federation.aggregations.base import Screened, WeightedMean
 from isfl.federation.distances import update_norms
 from isfl.federation.interface import Server
+from isfl.federation.rounding import rounded_up
 from isfl.federation.values import ClientUpdate, Weights
 
 
@@ -37,7 +38,7 @@ class PublicLoss(WeightedMean):
         length_of = {update.client: length for update, length in zip(updates, lengths, strict=True)}
         kept, left_out, passes = list(updates), dict[int, str](), 1
         loss = self._loss(current, kept, server)
-        for _ in range(min(share_of(self.hostile, len(updates)), len(updates) - 1)):
+        for _ in range(min(rounded_up(self.hostile * len(updates)), len(updates) - 1)):
             losses = [self._loss(current, _without(kept, k), server) for k in range(len(kept))]
             passes += len(kept)
             # Of several whose absence does not make the loss finite, the longest update goes first.

@@ -7,6 +7,7 @@ import math
 from pydantic import Field, field_validator
 
 from isfl.errors import UserError
+from isfl.federation.rounding import rounded_up
 from isfl.federation.secure.ciphers import check_library
 from isfl.schema import Part
 
@@ -59,7 +60,7 @@ class SecureAggregation(Part):
 
     def needed(self, holders: int) -> int:
         """Return how many of these holders of shares are needed: more than half, so that never two answers exist."""
-        return max(holders // 2 + 1, math.ceil(self.threshold * holders - 1e-9))
+        return max(holders // 2 + 1, rounded_up(self.threshold * holders))
 
 
 def check_participants(secure: SecureAggregation | None, needed: int, asked: int) -> None:

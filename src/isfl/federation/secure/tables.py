@@ -56,11 +56,11 @@ def rows_of(arrays: Weights, width: int) -> dict[int, bytes]:
     if arrays.keys() != {CLIENTS, ROWS}:
         raise TableError("is not a table of rows by client")
     clients, rows = arrays[CLIENTS], arrays[ROWS]
-    if clients.dtype != torch.int64 or clients.dim() != 1 or rows.dtype != torch.uint8:
+    if (clients.dtype, rows.dtype) != (torch.int64, torch.uint8) or (clients.dim(), rows.dim()) != (1, 2):
         raise TableError("is not a table of bytes by client")
-    if len(clients) and tuple(rows.shape) != (len(clients), width):
+    if len(rows) != len(clients) or (len(clients) and rows.shape[1] != width):
         raise TableError(f"has rows of shape {tuple(rows.shape)} instead of {(len(clients), width)}")
-    found = {int(client): row.tobytes() for client, row in zip(clients.tolist(), rows.numpy(), strict=False)}
+    found = {int(client): row.tobytes() for client, row in zip(clients.tolist(), rows.numpy(), strict=True)}
     if len(found) != len(clients) or any(client < 0 for client in found):
         raise TableError("names a client twice, or a negative one")
     return found
