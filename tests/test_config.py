@@ -13,6 +13,7 @@ from isfl.data.splits.mixed import MixedSplit
 from isfl.data.splits.natural import NaturalSplit
 from isfl.errors import UserError
 from isfl.federation import SHORTHANDS
+from isfl.federation.sampling_rules.capped import CappedRepeats
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.sampling_rules.target import TargetShares
 from isfl.federation.sampling_rules.tempered import Tempered
@@ -44,10 +45,13 @@ def test_every_name_is_a_shorthand_for_three_parts() -> None:
         "capped": ("capped", "cross-entropy", "mean"),
         "bias-variance": ("bias-variance", "cross-entropy", "mean"),
         "calibrated": ("tempered", "cross-entropy", "mean"),
+        "adaptive": ("capped", "cross-entropy", "mean"),
         "centralized": ("shuffle", "cross-entropy", "mean"),
     }
     calibrated = Scheme.model_validate("calibrated")
     assert calibrated.objective.calibrate and calibrated.sampling == Tempered(temperature=0.5)
+    adaptive = Scheme.model_validate("adaptive")
+    assert adaptive.objective.calibrate and adaptive.sampling == CappedRepeats(repeats=10.0)
     assert Scheme.model_validate("centralized").pooled
     assert Scheme.model_validate("pj-is").sampling == TargetShares()
     assert Scheme.model_validate("pj-unnormalised").sampling == TargetShares(normalised=False)

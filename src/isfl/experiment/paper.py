@@ -23,9 +23,10 @@ TABLE2_ROWS: dict[str, Any] = {
     "centralized": "centralized",
     "tempered": "tempered",
     "calibrated": "calibrated",
+    "adaptive": "adaptive",
     "isfl-calibrated": {"name": "isfl", "objective": {"calibrate": True}},
 }
-"""The paper's six rows, another reading of `p_j`-IS, the centralised reference, and three rows of ours."""
+"""The paper's six rows, another reading of `p_j`-IS, the centralised reference, and four rows of ours."""
 
 # ---------------------------------------------------------------- the experiments
 

@@ -43,7 +43,7 @@ CANDIDATES: dict[str, Raw] = {
 
 ROWS: dict[str, Any] = {**REFERENCES, **CANDIDATES}
 
-WINNER = "t-0.5-cal"
+WINNER = "cap-10-cal"
 """The row that the protocol chose."""
 
 PARTS: dict[str, Any] = {

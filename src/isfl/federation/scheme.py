@@ -41,6 +41,7 @@ def _from_parts() -> dict[str, dict[str, Any]]:
 SHORTHANDS: dict[str, dict[str, Any]] = {
     **_from_parts(),
     "calibrated": {"sampling": {"rule": "tempered", "temperature": 0.5}, "objective": {"calibrate": True}},
+    "adaptive": {"sampling": {"rule": "capped"}, "objective": {"calibrate": True}},
     "centralized": {"pooled": True},
 }
 """The parts behind each name; parts that are not listed are FedAvg's."""
