@@ -15,19 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from isfl import layout
-from isfl.diagnose.evidence import Measured, skew_beyond_chance
+from isfl.diagnose.evidence import RECOMMENDED, Measured, skew_beyond_chance
 from isfl.experiment.cells import Cell, planned_cells
+from isfl.experiment.policy import WINNER
 from isfl.experiment.standings import REFERENCE, gains
 from isfl.files import read_object
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "src/isfl/diagnose/measured.json"
 SOURCES = {
-    "policy-skew-half-published": "t-0.5-cal",
-    "policy-confirm-half-published": "t-0.5-cal",
-    "policy-screen-half-published": "t-0.5-cal",
-    "table2-half-published": "calibrated",
-    "table2-half-published-augmented": "calibrated",
+    "policy-skew-half-published": WINNER,
+    "policy-confirm-half-published": WINNER,
+    "policy-screen-half-published": WINNER,
+    "table2-half-published": RECOMMENDED,
 }
 """Directory in `results/` -> the label that the recommended scheme has there."""
 

@@ -43,6 +43,22 @@ def diagnosed(rows: object, lipschitz: Array | None = None) -> Diagnosis:
     return diagnose(counted(rows), Question(lipschitz=lipschitz))
 
 
+def test_draws_per_round_decide_how_far_adaptive_is_from_the_target_and_what_isfl_costs() -> None:
+    """A tenth of the samples per epoch: rare samples repeat less, and Lipschitz values cost ten times as much."""
+    counts = counted([[90, 10], [10, 90]])
+    full, tenth = (diagnose(counts, Question(passes=passes)) for passes in (5.0, 0.5))
+    target, mix = full.draws["pj-is"].distance, full.draws["fedavg"].distance
+    assert target <= tenth.draws["adaptive"].distance < full.draws["adaptive"].distance < mix
+    assert tenth.draws["tempered"] == full.draws["tempered"]
+    assert tenth.extra_gradients == pytest.approx(10 * full.extra_gradients)
+
+
+def test_a_configuration_gives_the_diagnosis_its_draws_per_round(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("[training]\nlocal_epochs = 4\nsampling_ratio = 0.25\n")
+    assert question_from(file, Options())[1].passes == 1.0
+
+
 def test_drivers_of_a_federation_worked_out_by_hand() -> None:
     """p = (1/2, 1/2); client 0 is (1, 0), weight 1/4; client 1 is (1/3, 2/3), weight 3/4."""
     drivers = skew_drivers([[4, 0], [4, 8]])
@@ -146,8 +162,8 @@ def test_a_target_estimated_from_the_clients_seen_is_that_of_all_clients() -> No
         (0.0, 0.0, 0.0, "no", "even", "fedavg"),
         (0.3, 0.28, 0.0, "no", "even", "fedavg"),  # tiny clients: it is all chance
         (0.75, 0.01, 0.74, "no", "out of reach", "fedavg"),
-        (0.1, 0.0, 0.0, "maybe", "some", "calibrated"),
-        (0.3, 0.0, 0.0, "yes", "much", "calibrated"),
+        (0.1, 0.0, 0.0, "maybe", "some", "adaptive"),
+        (0.3, 0.0, 0.0, "yes", "much", "adaptive"),
     ],
 )
 def test_advice(
@@ -202,7 +218,7 @@ def test_the_advised_target_floor_is_ahead_of_plain_isfl_on_every_seed() -> None
 
 def test_advice_is_valid_configuration() -> None:
     strong = advise(distance=0.36, chance=0.0, reached=0.0, skew=0.36)
-    assert strong.first == "calibrated"
+    assert strong.first == "adaptive"
     for line in (strong.first_line, strong.isfl_line):
         config_from(tomllib.loads(line), "advice")
     command = next_step(diagnosed([[90, 10], [10, 90]]), "demo.toml")

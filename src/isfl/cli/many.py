@@ -54,7 +54,7 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="directory (default: runs/demo-DATE)", show_default=False)] = None,
     jobs: Jobs = None,
 ) -> None:
-    """Compare FedAvg, Uniform-IS, ISFL and calibrated on real images with severe label skew.
+    """Compare FedAvg, Uniform-IS, ISFL and adaptive on real images with severe label skew.
 
     It takes about a minute and a half on two cores.
     """
@@ -63,7 +63,7 @@ def demo(
     from isfl.problem.problem import loaded
 
     out = out or fresh_directory("demo")
-    schemes = ["fedavg", "uniform-is", "isfl", "calibrated"]
+    schemes = ["fedavg", "uniform-is", "isfl", "adaptive"]
     settings, given = loaded(demo_config())
     _compare(comparison_cells(settings, schemes, [0, 1, 2], out), out, jobs, "demo", given)
 

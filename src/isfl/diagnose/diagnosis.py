@@ -9,6 +9,7 @@ import numpy as np
 from isfl.data.counts import ClassCounts
 from isfl.diagnose.advice import FLOOR, TARGET_FLOOR, Advice, advise
 from isfl.diagnose.evidence import skew_beyond_chance
+from isfl.federation.sampling_rules import Known
 from isfl.federation.sampling_rules.isfl import ImportanceSampling
 from isfl.federation.scheme import Scheme
 from isfl.federation.targets import GlobalTarget, Target
@@ -17,8 +18,8 @@ from isfl.theory import SkewCard, effective_sample_size, rho, sampling_probabili
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import Drivers, skew_drivers
 
-BY_COUNTS = ("fedavg", "uniform-is", "pj-is", "tempered")
-"""Schemes whose sampling probabilities depend only on counts and target."""
+BY_COUNTS = ("fedavg", "uniform-is", "pj-is", "tempered", "adaptive")
+"""Schemes whose sampling probabilities depend only on counts, target and the length of training."""
 ISFL, MINIMUM, ADVISED = "isfl", "minimum", "isfl-advised"
 FLOORS = (0.0, 0.01, 0.05, 0.2, 0.5)
 
@@ -33,7 +34,8 @@ class Question:
     """(K, C) Lipschitz values L; None: the same for all classes."""
     public: int = 500
     """Samples in the public set on which a run would measure L."""
-    local_epochs: int = 5
+    passes: float = 5.0
+    """Draws of a round per local sample: the local epochs times the sampling ratio."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def diagnose(federation: ClassCounts, question: Question) -> Diagnosis:
     lipschitz = np.ones_like(counts) if question.lipschitz is None else question.lipschitz
     world = _World(counts, _target(federation, question.target), lipschitz / np.nanmax(lipschitz))
     rule, drivers = question.rule, skew_drivers(counts)
-    draws = {name: world.by_counts(name) for name in BY_COUNTS}
+    draws = {name: world.by_counts(name, question.passes) for name in BY_COUNTS}
     draws[ISFL] = world.isfl(ISFL, rule.solver, rule.floor, rule.target_floor)
     draws[ADVISED] = world.isfl(ADVISED, "paper", FLOOR, TARGET_FLOOR)
     draws[MINIMUM] = world.isfl(MINIMUM, "exact", rule.floor, rule.target_floor)
@@ -98,7 +100,7 @@ def diagnose(federation: ClassCounts, question: Question) -> Diagnosis:
             for floor in FLOORS
         ),
         out_of_reach=float(world.weights @ np.where(counts == 0, world.target, 0.0).sum(axis=1)),
-        extra_gradients=(len(counts) + 1) * question.public / (question.local_epochs * counts.sum()),
+        extra_gradients=(len(counts) + 1) * question.public / (question.passes * counts.sum()),
         advice=advise(
             distance=draws["fedavg"].distance,
             chance=drivers.chance,
@@ -128,10 +130,10 @@ class _World:
         sizes = self.counts.sum(axis=1)
         return sizes / sizes.sum()
 
-    def by_counts(self, scheme: str) -> Draws:
+    def by_counts(self, scheme: str, passes: float) -> Draws:
         rule = Scheme.model_validate(scheme).sampling
-        rows = [rule.class_probabilities(n, p) for n, p in zip(self.counts, self.target, strict=True)]
-        return self._worth(scheme, np.stack(rows))
+        known = (Known(n, p, 1, 1, passes) for n, p in zip(self.counts, self.target, strict=True))
+        return self._worth(scheme, np.stack([rule.own_probabilities(one) for one in known]))
 
     def isfl(self, name: str, solver: str, floor: float, target_floor: float) -> Draws:
         local = self.counts / self.counts.sum(axis=1, keepdims=True)

@@ -18,7 +18,7 @@ import numpy as np
 from isfl.theory.arrays import Array
 from isfl.theory.drivers import skew_drivers
 
-RECOMMENDED = "calibrated"
+RECOMMENDED = "adaptive"
 """The scheme whose gains are listed; `docs/policy.md` has the choice."""
 NEAREST = 3
 """Settings that a prediction is the mean of."""

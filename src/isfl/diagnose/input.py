@@ -44,7 +44,7 @@ def question_from(path: Path, options: Options) -> tuple[ClassCounts, Question]:
         rule=_rule(config.importance_sampling or ImportanceSampling(), options),
         lipschitz=None if options.lipschitz is None else read_lipschitz(options.lipschitz, federation),
         public=config.data.public,
-        local_epochs=config.training.local_epochs,
+        passes=config.training.local_epochs * config.training.sampling_ratio,
     )
     return federation, question
 
