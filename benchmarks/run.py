@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer repetitions: about ten minutes")
     parser.add_argument("--only", metavar="PARTS", help=f"some of: {','.join(parts)}")
+    parser.add_argument("--resume", action="store_true", help="skip parts that --out has from this commit, same sizes")
     parser.add_argument("--out", type=Path, default=ROOT / "results/performance", help="where PART.json and .png go")
     parser.add_argument("--images", type=int, help="peers: images per client")
     parser.add_argument("--repetitions", type=int, help="peers: visits per contestant")
@@ -34,6 +35,10 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
         print(f"the machine is busy (load average {load:.1f}): times will be unreliable", file=sys.stderr)
     missed = []
     for name in names:
+        if given.resume and (known := measured(given.out / f"{name}.json", where["commit"], options)):
+            print(f"{name}: measured at this commit already", file=sys.stderr)
+            missed += [f"{name}: {line}" for line in known["missed"]]
+            continue
         try:
             result = {**where, "quick": options.quick, **parts[name].measure(options)}
         except MeasureError as reason:
@@ -47,6 +52,14 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
     for line in missed:
         print(f"MISSED {line}")
     return 1 if missed else 0
+
+
+def measured(file: Path, commit: object, options: Options) -> Result | None:
+    """Return a part that an earlier benchmark of this commit wrote; None if there is none of the same size."""
+    if not isinstance(commit, str) or commit.endswith("+") or not file.exists():
+        return None
+    result: Result = json.loads(file.read_text(encoding="utf-8"))
+    return result if (result["commit"], result["quick"]) == (commit, options.quick) else None
 
 
 def write(result: Result, file: Path) -> None:

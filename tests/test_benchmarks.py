@@ -186,6 +186,28 @@ def test_the_command_writes_results_and_fails_where_a_bar_is_missed(
     assert written["missed"] == ["too slow"] and written["machine"]["cores"] >= 1
 
 
+def test_a_resumed_benchmark_measures_only_what_it_lacks_at_this_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bar that was missed earlier is still missed; another size, another commit or changed files count as lacking."""
+    turns: list[str] = []
+
+    def counted(name: str, missed: list[str]) -> Part:
+        return Part(lambda options: turns.append(name) or part(missed).measure(options))  # type: ignore[func-returns-value]
+
+    parts = {"good": counted("good", []), "bad": counted("bad", ["too slow"])}
+    command = ["--resume", "--out", str(tmp_path)]
+    monkeypatch.setattr(run, "commit", lambda: "abc")
+    assert run.main([*command, "--only", "bad"], parts) == 1 and turns == ["bad"]
+    assert run.main(command, parts) == 1 and turns == ["bad", "good"]
+    assert capsys.readouterr().out.count("MISSED bad: too slow") == 2
+    assert run.main([*command, "--quick"], parts) == 1 and turns[2:] == ["good", "bad"]
+    for commit in ("def", "def+", "def+"):
+        monkeypatch.setattr(run, "commit", lambda commit=commit: commit)
+        turns.clear()
+        assert run.main(command, parts) == 1 and turns == ["good", "bad"]
+
+
 def test_the_command_names_a_missing_requirement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def measure(options: Options) -> Result:
         raise MeasureError("get it with `isfl data get cifar10`")
