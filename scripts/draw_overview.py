@@ -20,8 +20,8 @@ ROWS = {
     "fedavg": "FedAvg",
     "uniform-is": "Uniform-IS",
     "isfl-0.05": "ISFL",
-    "tempered": "tempered (ours)",
     "calibrated": "calibrated (ours)",
+    "adaptive": "adaptive (ours)",
 }
 """Row of the table -> its name in the picture."""
 
