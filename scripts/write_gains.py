@@ -43,7 +43,7 @@ SCHEMES = {
 """Heading -> the labels that the scheme has in `results/`."""
 CAPTION = (
     "Points ahead of FedAvg with the same seed: mean of D_S and D_G (balanced test set and all clients' data) over the "
-    "last five of 12 rounds, one seed (digits: mean of five). CIFAR-10 unless the name says otherwise. * The settings "
+    "last five of 12 rounds; one to five seeds. CIFAR-10 unless the name says otherwise. * The settings "
     "that `adaptive` was chosen on."
 )
 
