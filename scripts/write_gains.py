@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "README.md"
 TABLE, CHOSEN, CONFIRMED = "table2-half-published", "policy-screen-half-published", "policy-confirm-half-published"
 SETTINGS = {
-    (TABLE, "nr-0.98"): "20 clients, two main classes each, 25 rounds, no augmentation",
+    (TABLE, "nr-0.98"): "20 clients, two main classes each, 25 rounds, no augmentation *",
     (CHOSEN, "dirichlet-0.2"): "10 clients, Dirichlet 0.2 *",
     (CHOSEN, "SR=0.1"): "20 clients, two main classes each, a tenth of the draws *",
     (CONFIRMED, "nr-0.95"): "20 clients, less skew",
@@ -43,7 +43,7 @@ SCHEMES = {
 """Heading -> the labels that the scheme has in `results/`."""
 CAPTION = (
     "Points ahead of FedAvg with the same seed: mean of D_S and D_G (balanced test set and all clients' data) over the "
-    "last five of 12 rounds; one to five seeds. CIFAR-10 unless the name says otherwise. * The settings "
+    "last five of 12 rounds; one to five seeds. CIFAR-10 unless the name says otherwise. * The splits "
     "that `adaptive` was chosen on."
 )
 
