@@ -193,7 +193,11 @@ def test_a_resumed_benchmark_measures_only_what_it_lacks_at_this_commit(
     turns: list[str] = []
 
     def counted(name: str, missed: list[str]) -> Part:
-        return Part(lambda options: turns.append(name) or part(missed).measure(options))  # type: ignore[func-returns-value]
+        def measure(options: Options) -> Result:
+            turns.append(name)
+            return part(missed).measure(options)
+
+        return Part(measure)
 
     parts = {"good": counted("good", []), "bad": counted("bad", ["too slow"])}
     command = ["--resume", "--out", str(tmp_path)]
