@@ -64,7 +64,7 @@ ISFL = {
 def test_the_full_scale_of_table_2_field_by_field(interpretation: str) -> None:
     own = INTERPRETATIONS.index(interpretation)
     plans = plans_of("table2", setting("paper", interpretation))
-    assert len(plans) == 4 * 11
+    assert len(plans) == 4 * 12
     for plan in plans:
         found = settings_of(plan)
         is_isfl = plan.label.startswith("isfl-")
