@@ -91,9 +91,9 @@ def test_a_part_of_an_experiment_can_run_first_and_the_rest_later(
     before = model.stat().st_mtime_ns
     capsys.readouterr()
     assert exit_code("resume", str(out)) in (None, 0)
-    assert "[2/2]" in capsys.readouterr().out, "resumes the requested cells only, not all forty-four"
+    assert "[2/2]" in capsys.readouterr().out, "resumes the requested cells only, not all forty-eight"
     assert exit_code(*smoke, "nr-0.98/*") in (None, 0)
-    assert len(json.loads((out / "table2.json").read_text())["results"]) == 11
+    assert len(json.loads((out / "table2.json").read_text())["results"]) == 12
     assert model.stat().st_mtime_ns == before
     for arguments, message in (
         (("table2", "--scale", "quick"), "holds another experiment"),
