@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from campaigns.verdicts import GOOD, Judged, Verdict
 from isfl import cli, layout
 from isfl.data import cache
 from isfl.engines import LocalEngine
-from isfl.engines.local import executor, worker_pool
+from isfl.engines.local import executor
 from isfl.experiment import checkpoints, directory
+from tests.pages import ROOT
 
 KINDS = {**KILLS, **DISKS, **DAMAGE, **OTHERS}
 
@@ -91,13 +94,18 @@ def test_a_full_disk_that_is_a_traceback_is_an_unclear_error(scratch: Path, monk
     assert judged.verdict is Verdict.UNCLEAR and "No space left on device" in judged.what
 
 
-def test_too_little_memory_that_is_a_traceback_is_an_unclear_error(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (worker_pool, cli):
-        monkeypatch.setattr(module, "as_user_error", lambda error: None)
-    judged = first_fault("memory", scratch, 20)
-    assert judged.verdict is Verdict.UNCLEAR and "exit code 1" in judged.what
+def test_too_little_memory_that_is_a_traceback_is_an_unclear_error(tmp_path: Path) -> None:
+    """In a new process: in one that has freed much memory, small workers may never ask for more."""
+    code = (
+        "import sys; from pathlib import Path; from isfl import cli; from isfl.engines.local import worker_pool\n"
+        "for module in (worker_pool, cli): module.as_user_error = lambda error: None\n"
+        "from tests.test_campaign_detects import first_fault\n"
+        "judged = first_fault('memory', Path(sys.argv[1]), 20); print(judged.verdict.name, judged.what)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "scratch")]
+    (tmp_path / "scratch").mkdir()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.stdout.startswith(Verdict.UNCLEAR.name) and "exit code 1" in done.stdout, done.stderr
 
 
 def test_a_killed_worker_that_ends_the_run_is_a_lost_run(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
