@@ -110,6 +110,14 @@ def test_capped_is_the_target_with_repeats_that_saturate() -> None:
     np.testing.assert_allclose(capped(CappedRepeats(repeats=4.0))[:3], expected / expected.sum())
 
 
+def test_scaling_raises_the_repeats_of_capped_above_its_limit() -> None:
+    """The documents name these numbers: a client of the mixed split, five epochs."""
+    counts, target = np.array([480.0, 480.0, *[5.0] * 8]), np.full(10, 0.1)
+    found = CappedRepeats(repeats=10.0).own_probabilities(Known(counts, target, 1, 9, 5.0))
+    uses = found * counts.sum() * 5 / counts
+    assert round(uses[-1]) == 36 and round(target[-1] * counts.sum() * 5 / 5) == 100
+
+
 def test_capped_is_shrunk_with_a_prior_that_follows_from_the_draws() -> None:
     counts, target = np.array([300.0, 50.0, 5.0]), np.full(3, 1 / 3)
     prior = 710 / 3 / 10.0

@@ -6,10 +6,11 @@ saturate at `r`:
 
     s_i / (1 + s_i / r),    hence    q_i ~ p_i n_i / (n_i + p_i T / r).
 
-The sum is harmonic: about `s_i` where `s_i` is far below `r`, never above `r` (before `q` is scaled to sum to one). A
-class with many samples keeps its target share, a class with few gets less, and how much less follows from the length
-of training. Few draws leave the target; many lead to the local mix. With `lambda = p_i T / r` it is the rule of
-`shrunk.py`, whose `lambda` is a constant.
+The sum is harmonic: about `s_i` where `s_i` is far below `r`, never above `r`. Scaling `q` to sum to one then raises
+all repeats by the same factor: a client with 480, 480 and eight times 5 samples and five epochs uses a rare sample 36
+times per round for `r` = 10, where the target alone would use it 100 times. A class with many samples keeps its target
+share, a class with few gets less, and how much less follows from the length of training. Few draws leave the target;
+many lead to the local mix. With `lambda = p_i T / r` it is the rule of `shrunk.py`, whose `lambda` is a constant.
 
 Samples are drawn evenly (`isfl.sampling.draw_evenly`): repeats of a sample differ by one at most. A client whose mix is
 the target sees each sample once per epoch, as in FedAvg.
@@ -35,7 +36,9 @@ class CappedRepeats(SamplingRule):
     keeps_counts: ClassVar[bool] = True
     rule: Literal["capped"] = "capped"
     repeats: float = Field(
-        10.0, gt=0, description="r: how often a local sample is used per round at most, by order of size"
+        10.0,
+        gt=0,
+        description="r: where repeats of a local sample per round saturate, before q is scaled to sum to one",
     )
     evenly: bool = Field(True, description="repeats inside a class differ by one at most; false: independent draws")
 
